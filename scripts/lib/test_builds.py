@@ -6,6 +6,7 @@ Each test goes on where the one before it has stopped: their order is that of th
 """
 
 import json
+import subprocess
 import unittest
 
 import agents_team as team
@@ -40,6 +41,24 @@ class BuildStage(Stage):
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
         self.make_repository()
         self.sync()
+        self.provide_asker()
+
+    def run_convoke(self, *arguments):
+        """What a command prints for the person who may ask."""
+        command, environment = self.convoke(*arguments)
+        return self.printed(command, environment)
+
+    def convoke_as_admin(self, *arguments):
+        """The same with all rights."""
+        command, environment = self.convoke(*arguments)
+        return self.printed(command, environment | {"KUBECONFIG": str(self.state / "kubeconfig")})
+
+    def printed(self, command, environment):
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.returncode}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def in_cluster(self, image):
         """The name of an image for pods."""
@@ -154,19 +173,146 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertEqual(stage.note(), "one")
         self.assertEqual(len(stage.runs()), 2, "nothing was built")
 
-    def test_5_b6_a_build_that_fails_leaves_the_agent_running(self):
-        stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE + "RUN exit 7\n"})
+    def failed(self, what):
+        """Waits until the build fails; gives its status."""
 
         def look():
             status = stage.get("agentbuilds", "reviewer").get("status", {})
-            return status if status.get("phase") == "Failed" else None
+            assert status.get("phase") == "Failed", json.dumps(status, indent=1)
+            return status
 
-        status = stage.eventually("the build fails", look)
+        return stage.eventually(what, look)
+
+    def test_5_b6_b7_a_build_that_fails_says_why_and_leaves_the_agent_running(self):
+        stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE + "RUN echo so-it-is && exit 7\n"})
+        status = self.failed("the build fails")
         self.assertEqual(len(stage.runs()), 3)
         self.assertTrue(status["builtImage"].endswith(self.digests["one"]), status)
-        self.assertEqual(condition({"status": status}, "Ready")[0], "False")
+        self.assertEqual(condition({"status": status}, "Ready")[:2], ("False", "BuildFailed"))
+        failure = status["failure"]
+        self.assertEqual((failure["class"], failure["step"], failure["exitCode"]), ("Build", "build", 30), failure)
+        self.assertEqual([one["result"] for one in status["history"]], ["Failed", "Succeeded", "Succeeded"])
         self.assertTrue(is_ready(stage.get("agents", "reviewer")))
         self.assertEqual(stage.note(), "one")
+        # With the rights of a person who may read logs, and no others.
+        said = stage.run_convoke("logs", "build/reviewer")
+        self.assertRegex(said, r"(?m)^\[clone\] fetched ")
+        self.assertRegex(said, r"(?m)^\[build\] so-it-is$")
+        self.assertNotIn("fetched", stage.run_convoke("logs", "build/reviewer", "-c", "build"))
+
+    def test_6_b5_a_missing_dockerfile_is_named_and_waits_for_a_commit(self):
+        stage.push({f"{SOURCE}/Dockerfile": None})
+        status = stage.eventually("the Dockerfile is missing", lambda: self.reason("DockerfileMissing"))
+        self.assertEqual((status["failure"]["class"], status["failure"]["exitCode"]), ("Source", 22))
+        self.assertEqual(len(stage.runs()), 4)
+        # A revert takes the image of the history.
+        stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE})
+        status = stage.eventually("it is Ready again", lambda: self.reason("Built"))
+        self.assertTrue(status["builtImage"].endswith(self.digests["one"]), status)
+        self.assertEqual(len(stage.runs()), 4)
+
+    def reason(self, want):
+        """The status, once this is the reason of Ready."""
+        build = stage.get("agentbuilds", "reviewer")
+        assert condition(build, "Ready")[1] == want, json.dumps(build.get("status"), indent=1)
+        return build["status"]
+
+    def test_7_b8_a_rebuild_builds_once_more(self):
+        stage.convoke_as_admin("rebuild", "build/reviewer")
+
+        def look():
+            status = self.reason("Built")
+            assert len(stage.runs()) == 5 and status.get("lastHandledRebuild"), status
+            return status
+
+        status = stage.eventually("it was built once more", look)
+        self.assertEqual(status["attempt"], 1)
+        # Nothing else starts another one.
+        stage.push({"../README.md": "Nothing of the image, again.\n"})
+        self.assertEqual(len(stage.runs()), 5)
+
+    def slow(self, note):
+        """Pushes a source whose build takes long, and waits until it runs; gives the run's name."""
+        commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE + "RUN sleep 600\n", f"{SOURCE}/note": f"{note}\n"})
+
+        def look():
+            status = stage.get("agentbuilds", "reviewer")["status"]
+            assert status["phase"] == "Building" and status["lastAttemptedCommit"] == commit, status
+            run = stage.get("pipelineruns", status["pipelineRun"])
+            assert run["status"].get("childReferences"), run["status"]
+            return status["pipelineRun"]
+
+        return stage.eventually("the slow build runs", look)
+
+    def pods_of(self, run):
+        pods = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
+        return [pod for pod in pods if pod.get("status", {}).get("phase") in ("Pending", "Running")]
+
+    def test_8_b8_a_build_is_cancelled_and_stays_so(self):
+        run = self.slow("three")
+        stage.convoke_as_admin("cancel", "build/reviewer")
+        status = self.failed("it is cancelled")
+        self.assertEqual((status["failure"]["class"], status["failure"]["reason"]), ("Cancelled", "Cancelled"))
+        stage.eventually("its pod is gone", lambda: not self.pods_of(run))
+        self.assertEqual(status["history"][0]["result"], "Cancelled")
+        self.assertTrue(is_ready(stage.get("agents", "reviewer")))
+
+    def test_91_b7_a_newer_commit_stops_a_young_build_and_is_built(self):
+        run = self.slow("four")
+        commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "five\n"})
+        stage.built(commit)
+        self.assertEqual(stage.note(), "five")
+        status = stage.get("agentbuilds", "reviewer")["status"]
+        ended = {one["pipelineRun"]: one["result"] for one in status["history"]}
+        self.assertEqual(ended[run], "Superseded", ended)
+        self.assertFalse(self.pods_of(run))
+
+    def test_92_b7_what_the_network_is_to_blame_for_is_tried_again(self):
+        service = stage.get("services", "registry", OPERATOR)
+        stage.api.delete("services", OPERATOR, "registry")
+        try:
+            commit = stage.push({f"{SOURCE}/note": "six\n"})
+            status = stage.eventually("it is tried again", lambda: self.reason("Retrying"))
+        finally:
+            for key in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+                service["metadata"].pop(key, None)
+            service.pop("status", None)
+            stage.apply(service)
+        failure = status["failure"]
+        self.assertEqual((failure["class"], failure["reason"]), ("Infrastructure", "RegistryUnreachable"), failure)
+        self.assertEqual((status["attempt"], status["phase"]), (1, "Pending"))
+        stage.built(commit)
+        status = stage.get("agentbuilds", "reviewer")["status"]
+        self.assertGreater(status["attempt"], 1)
+        self.assertNotIn("failure", status)
+
+    def test_93_b1_the_operator_is_killed_while_it_builds(self):
+        commit = stage.push({f"{SOURCE}/note": "seven\n"})
+        before = len(stage.runs())
+        stage.stop_operator()
+        stage.eventually("the operator is back", stage.operator)
+        stage.built(commit)
+        self.assertLessEqual(len(stage.runs()), before + 1)
+        commits = [run["metadata"]["annotations"]["convoke.dev/commit"] for run in stage.runs()]
+        self.assertEqual(commits.count(commit), 1, "one run a key")
+
+    def test_94_b9_old_runs_go_with_their_pods(self):
+        build = json.loads((stage.state / "work/team/agentbuild.json").read_text())
+        build["spec"]["history"] = {"successful": 1, "failed": 1}
+        stage.push({"agentbuild.json": json.dumps(build, indent=1)})
+
+        def look():
+            runs = [run["metadata"]["name"] for run in stage.runs()]
+            pods = stage.api.list("pods", NAMESPACE, "tekton.dev/pipelineRun")
+            left = {pod["metadata"]["labels"]["tekton.dev/pipelineRun"] for pod in pods}
+            assert len(runs) == 2 and left <= set(runs), (runs, left)
+            return runs
+
+        runs = stage.eventually("old runs are removed", look)
+        status = stage.get("agentbuilds", "reviewer")["status"]
+        self.assertIn(status["pipelineRun"], runs)
+        self.assertEqual(sorted(one["pipelineRun"] for one in status["history"]), sorted(runs))
+        self.assertTrue(is_ready(stage.get("agents", "reviewer")))
 
 
 if __name__ == "__main__":

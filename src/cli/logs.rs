@@ -15,11 +15,11 @@ use tokio::task::JoinSet;
 use super::connection::{Connection, ConnectionArgs, block_on};
 use super::pods::{Pods, Workload, refused};
 use super::terminal::Screen;
-use super::{CLUSTER, Failure, duration};
+use super::{CLUSTER, Failure, USAGE, builds, duration};
 use crate::cluster::client::{CallError, call};
 
 /// How often new pods and new containers are looked for.
-const LOOK: Duration = Duration::from_secs(2);
+pub(super) const LOOK: Duration = Duration::from_secs(2);
 /// Bytes of a line that are written together. A longer one is written in pieces.
 const MAX_LINE_BYTES: usize = 256 << 10;
 /// Lines that wait to be written.
@@ -30,7 +30,7 @@ const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// Show the logs of pods.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// Whose pods: agent/NAME, modelapi/NAME or mcpserver/NAME
+    /// Whose pods: agent/NAME, modelapi/NAME or mcpserver/NAME; of build/NAME it is the newest build
     object: String,
     /// Go on with what is logged from now on, also by new pods
     #[arg(short, long, conflicts_with = "previous")]
@@ -41,7 +41,7 @@ pub struct Args {
     /// Only what was logged in the last time, such as 10m
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     since: Option<Duration>,
-    /// Container [default: the one that does the work]
+    /// Container [default: the one that does the work], or step of a build [default: all]
     #[arg(short, long)]
     container: Option<String>,
     /// The log of the container that ran before, which tells why it ended
@@ -52,6 +52,16 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(name) = builds::name_of(&args.object) {
+        let name = name?;
+        if args.previous {
+            return Err(Failure::new(
+                USAGE,
+                "steps of a build run once: --previous has no meaning",
+            ));
+        }
+        return block_on(show_build(args, name));
+    }
     let workload = Workload::parse(&args.object, None)?;
     block_on(show(args, &workload))
 }
@@ -75,6 +85,18 @@ async fn show(args: &Args, workload: &Workload) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn show_build(args: &Args, name: &str) -> Result<ExitCode, Failure> {
+    let connection = Connection::open(&args.connection).await?;
+    let params = LogParams {
+        follow: args.follow,
+        since_seconds: args.since.map(seconds),
+        tail_lines: args.tail.map(i64::from),
+        ..LogParams::default()
+    };
+    let wanted = builds::Wanted { name, step: args.container.as_deref(), params };
+    builds::show_logs(&connection, &wanted, &mut Screen::new()).await
 }
 
 /// The pods of a namespace.
@@ -157,7 +179,7 @@ async fn copy(
 }
 
 /// The failure of a request for a log.
-fn failure(connection: &Connection, pod: &str, error: &CallError) -> Failure {
+pub(super) fn failure(connection: &Connection, pod: &str, error: &CallError) -> Failure {
     if error.is_invalid() {
         // The API server says which containers there are, or that this one has not begun.
         return Failure::new(CLUSTER, format!("there is no log of pod {pod}: {error}")).hint(
@@ -167,12 +189,12 @@ fn failure(connection: &Connection, pod: &str, error: &CallError) -> Failure {
     refused(connection, "get", "pods/log", error)
 }
 
-fn broken(pod: &str, why: &std::io::Error) -> Failure {
+pub(super) fn broken(pod: &str, why: &std::io::Error) -> Failure {
     Failure::new(CLUSTER, format!("the log of pod {pod} broke off: {why}"))
 }
 
 /// Writes a line, or a piece of a long one, behind the name of its pod. A pipe gets the bytes as they are.
-fn write(screen: &mut Screen, label: Option<&str>, line: &[u8]) -> Result<(), Failure> {
+pub(super) fn write(screen: &mut Screen, label: Option<&str>, line: &[u8]) -> Result<(), Failure> {
     match label {
         None => screen.bytes(line),
         Some(pod) => {
@@ -183,7 +205,7 @@ fn write(screen: &mut Screen, label: Option<&str>, line: &[u8]) -> Result<(), Fa
 }
 
 /// Splits a log into lines, with their ends, of a bounded length.
-struct Lines<R> {
+pub(super) struct Lines<R> {
     log: R,
     buffer: Vec<u8>,
     /// Bytes of the buffer that were given already.
@@ -192,12 +214,12 @@ struct Lines<R> {
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    fn new(log: R) -> Self {
+    pub(super) fn new(log: R) -> Self {
         Self { log, buffer: Vec::new(), given: 0, is_done: false }
     }
 
     /// The next line; `None` at the end of the log.
-    async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
             let rest = &self.buffer[self.given..];
             let end = rest.iter().position(|&byte| byte == b'\n').map(|at| at + 1);

@@ -5,6 +5,7 @@
 
 mod approve;
 mod ask;
+mod builds;
 mod completions;
 mod connection;
 mod context;
@@ -61,8 +62,12 @@ enum Command {
     Approve(approve::Args),
     /// Ask an agent a question, and show its answer as it arrives
     Ask(ask::Args),
-    /// Show the logs of the pods of an agent, a model API or a tool server
+    /// Show the logs of the pods of an agent, a model API or a tool server, or of a build
     Logs(logs::Args),
+    /// Build an image once more, whatever was built before
+    Rebuild(builds::Args),
+    /// Stop the build that runs or waits
+    Cancel(builds::Args),
     /// Print the plain form of the definitions of a folder
     Render(render::Args),
     /// Print all custom resource definitions as YAML
@@ -105,6 +110,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Approve(args) => approve::run(&args),
         Command::Ask(args) => ask::run(&args),
         Command::Logs(args) => logs::run(&args),
+        Command::Rebuild(args) => builds::rebuild(&args),
+        Command::Cancel(args) => builds::cancel(&args),
         Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
         Command::Completions(args) => completions::run(&args),

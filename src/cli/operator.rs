@@ -85,6 +85,12 @@ pub struct Args {
     /// Registry of builds that name none
     #[arg(long)]
     internal_registry: Option<String>,
+    /// Builds that run at once
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max_builds: u32,
+    /// Builds of one namespace that run at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max_builds_per_namespace: u32,
     /// Namespace of the operator: where its key and the shipped pipeline templates are
     #[arg(long, env = "POD_NAMESPACE", default_value = "convoke-system")]
     operator_namespace: String,
@@ -294,6 +300,10 @@ fn start_controllers(
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,
             operator_namespace: args.operator_namespace,
+            limits: agent_build::Limits {
+                total: usize::try_from(args.max_builds).unwrap_or(usize::MAX),
+                namespace: usize::try_from(args.max_builds_per_namespace).unwrap_or(usize::MAX),
+            },
         };
         agent_build::start(tasks, shared, settings, builds.clone());
     }

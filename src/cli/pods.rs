@@ -161,7 +161,11 @@ fn says(object: &DynamicObject) -> String {
 }
 
 /// The owner that controls an object, if it is of this group and kind.
-fn controller<'a>(meta: &'a ObjectMeta, group: &str, kind: &str) -> Option<&'a OwnerReference> {
+pub(super) fn controller<'a>(
+    meta: &'a ObjectMeta,
+    group: &str,
+    kind: &str,
+) -> Option<&'a OwnerReference> {
     let owner = meta.owner_references.iter().flatten().find(|one| one.controller == Some(true))?;
     let of_group = owner.api_version.split_once('/').is_some_and(|(found, _)| found == group);
     (of_group && owner.kind == kind).then_some(owner)

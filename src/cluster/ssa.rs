@@ -132,6 +132,29 @@ pub async fn set_finalizers(
     call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
 }
 
+/// Sets `spec.status: Cancelled` of the PipelineRun with this UID at this version, which makes Tekton stop it, and annotates it. An
+/// apply would claim the field for ever.
+///
+/// # Errors
+/// The call's error; a conflict when the object has changed since.
+pub async fn cancel(
+    api: &Api<DynamicObject>,
+    name: &str,
+    uid: &str,
+    version: u64,
+    annotations: &[(&str, &str)],
+) -> Result<DynamicObject, CallError> {
+    let annotations: serde_json::Map<_, _> =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    let patch = json!({
+        "metadata": {"uid": uid, "resourceVersion": version.to_string(), "annotations": annotations},
+        "spec": {"status": "Cancelled"},
+    });
+    let manager = Some(CONTROLLER_MANAGER.to_owned());
+    let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+    call(api.patch(name, &params, &Patch::Merge(&patch))).await
+}
+
 /// Removes these fields from the status of the object at this version. An apply could not: it leaves the fields of other writers.
 ///
 /// # Errors

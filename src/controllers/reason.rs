@@ -18,8 +18,10 @@ pub enum Reason {
     Suspended,
     /// The Deployment is scaled to zero.
     Stopped,
-    /// The PipelineRun is being created.
-    Creating,
+    /// The build waits for its turn, or for another run of it.
+    Queued,
+    /// The build failed because of the cluster, and is tried again.
+    Retrying,
     /// The PipelineRun runs.
     Building,
     /// The source changed, but `spec.trigger.onCommit` is false.
@@ -36,7 +38,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::RollingOut,
         Self::Replacing,
         Self::WaitingForDependencies,
@@ -44,7 +46,8 @@ impl Reason {
         Self::WaitingForInputs,
         Self::Suspended,
         Self::Stopped,
-        Self::Creating,
+        Self::Queued,
+        Self::Retrying,
         Self::Building,
         Self::TriggerOff,
         Self::BuilderUnavailable,
@@ -64,7 +67,8 @@ impl Reason {
             Self::WaitingForInputs => "WaitingForInputs",
             Self::Suspended => "Suspended",
             Self::Stopped => "Stopped",
-            Self::Creating => "Creating",
+            Self::Queued => "Queued",
+            Self::Retrying => "Retrying",
             Self::Building => "Building",
             Self::TriggerOff => "TriggerOff",
             Self::BuilderUnavailable => "BuilderUnavailable",

@@ -9,6 +9,7 @@ const WRONG_CERTIFICATE: &str =
     "whoever runs the server has to renew it; check the clock here, too";
 
 /// Whether a certificate is refused because of who signed it. The texts begin with fixed words; names that the server shows come after them.
+#[must_use]
 pub fn is_of_authority(why: &str) -> bool {
     why.starts_with("no authority") || why.starts_with("it is self-signed")
 }

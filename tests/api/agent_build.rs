@@ -10,13 +10,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke::api::agent_build::{AgentBuildStatus, BuildPhase};
+use convoke::api::agent_build::{AgentBuildStatus, BuildPhase, BuildResult};
 use convoke::api::{AgentBuild, keys};
 use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
 use convoke::cluster::store::Key;
 use convoke::controllers::Shared;
-use convoke::controllers::agent_build::{self, Settings};
+use convoke::controllers::agent_build::{self, Limits, Settings};
 use convoke::runtime::write_priority::WritePriority;
 use convoke::sync::published::build_sources::{Absence, BuildSources, CommitBuilds, SourceAt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -41,13 +41,14 @@ struct Controller {
 }
 
 impl Controller {
-    fn start(client: &Client) -> Self {
+    fn start(client: &Client, limits: Limits) -> Self {
         let mut tasks = JoinSet::new();
         let stores = Stores::new();
         let sources = BuildSources::new();
         let settings = Settings {
             internal_registry: Some("registry.test:5000".into()),
             operator_namespace: "convoke-system".into(),
+            limits,
         };
         let priority = WritePriority::new();
         let shared = Shared { client, stores: &stores, write_priority: &priority };
@@ -85,7 +86,12 @@ impl<'c> Team<'c> {
     }
 
     fn start(&self) -> Controller {
-        Controller::start(&self.operator)
+        self.start_with(Limits { total: 10, namespace: 10 })
+    }
+
+    /// The controller with other limits.
+    fn start_with(&self, limits: Limits) -> Controller {
+        Controller::start(&self.operator, limits)
     }
 
     /// Writes of the operator since then, as `verb resource/subresource`, sorted.
@@ -134,20 +140,33 @@ impl<'c> Team<'c> {
         tree: Option<char>,
         applied: Option<String>,
     ) {
+        self.commit_all(controller, &[name.to_owned()], commit, tree, applied);
+    }
+
+    /// The same of several AgentBuilds.
+    fn commit_all(
+        &self,
+        controller: &Controller,
+        names: &[String],
+        commit: char,
+        tree: Option<char>,
+        applied: Option<String>,
+    ) {
         let id = |digit: char| digit.to_string().repeat(40);
+        let url = "https://git.example.com/team.git";
         let source = SourceAt {
             sync: "team".into(),
-            url: "https://git.example.com/team.git".into(),
+            url: url.into(),
             commit: id(commit),
             subfolder_tree: tree.map(id),
             paths: BTreeMap::new(),
             applied,
         };
         let sync = Key::new(self.namespace.as_str(), "team");
+        let builds: Vec<_> = names.iter().map(|name| (name.clone(), source.clone())).collect();
         // With errors: what was published for the other builds stays.
-        let (url, builds) = (source.url.clone(), [(name.to_owned(), source)]);
         let absence = Absence::Unproven;
-        let commit = CommitBuilds { uid: SYNC, url: &url, builds: &builds, absence };
+        let commit = CommitBuilds { uid: SYNC, url, builds: &builds, absence };
         controller.sources.publish(&sync, commit, Vec::new);
     }
 
@@ -191,7 +210,7 @@ impl<'c> Team<'c> {
             json!([])
         };
         let patch = json!({"status": {
-            "startTime": "2026-01-01T00:00:00Z", "results": results,
+            "startTime": jiff::Timestamp::now().to_string(), "results": results,
             "conditions": [{"type": "Succeeded", "status": status, "reason": reason, "message": "Tasks Completed: 3"}],
         }});
         let api = self.runs_api();
@@ -409,8 +428,10 @@ async fn b1_a_crash_between_create_and_status_makes_no_second_run() {
     assert_eq!(again.pipeline_run, building.pipeline_run);
     let runs = team.runs().await;
     assert_eq!((runs.len(), runs[0].uid()), (1, uid));
+    team.end(&building.pipeline_run.expect("a run"), true).await;
+    team.until("reviewer", "it is built", |s| s.phase == Some(BuildPhase::Succeeded)).await;
 
-    // A new key costs one run and one status; a commit that touches other files, and a restart, cost nothing.
+    // A new key costs one run and two statuses: it waits for its turn, it is built. A commit that touches other files, and a restart, cost nothing.
     drop(controller);
     let since = cluster.audit_mark();
     let controller = team.start();
@@ -419,12 +440,9 @@ async fn b1_a_crash_between_create_and_status_makes_no_second_run() {
     team.until("barrier", "the controller works", |s| s.phase.is_some()).await;
     team.commit(&controller, "reviewer", '3', Some('b'));
     team.until("reviewer", "it builds", |s| s.last_attempted_commit == Some("3".repeat(40))).await;
-    let want = ["patch agentbuilds/status", "patch agentbuilds/status", "patch pipelineruns/"];
-    assert_eq!(
-        team.writes(since),
-        want,
-        "status of the barrier, then run and status of the new key"
-    );
+    let status = "patch agentbuilds/status";
+    let want = [status, status, status, "patch pipelineruns/"];
+    assert_eq!(team.writes(since), want, "status of the barrier, then those of the new key");
 }
 
 #[tokio::test]
@@ -486,4 +504,111 @@ async fn b3_b4_what_is_missing_or_wrong_is_named_and_heals() {
         .await;
     let runs = team.runs().await;
     assert_eq!(runs.len(), 1, "only of no-folder: {runs:?}");
+}
+
+#[tokio::test]
+async fn b7_builds_take_turns_in_the_order_in_which_they_came_also_after_a_restart() {
+    let cluster = Cluster::exclusive().await;
+    install_tekton(&cluster);
+    install_templates(&cluster);
+    let team = Team::new(&cluster).await;
+    let limits = Limits { total: 3, namespace: 2 };
+    let mut controller = team.start_with(limits);
+    let names: Vec<_> = (0..6).map(|n| format!("build-{n}")).collect();
+    team.commit_all(&controller, &names, '1', Some('a'), None);
+    for name in &names {
+        team.apply_build(name, &json!({}));
+        let waits = |s: &AgentBuildStatus| s.queued_at.is_some() || s.pipeline_run.is_some();
+        team.until(name, "it is in the queue", waits).await;
+    }
+    let mut ended = 0;
+    loop {
+        let going: Vec<_> = team.runs().await.into_iter().filter(is_running).collect();
+        assert!(going.len() <= limits.namespace, "{} at once", going.len());
+        if going.is_empty() {
+            break;
+        }
+        // In the order in which they came.
+        let mut builds: Vec<_> =
+            going.iter().map(|run| run.labels()["convoke.dev/name"].clone()).collect();
+        builds.sort();
+        assert_eq!(builds, names[ended..names.len().min(ended + 2)]);
+        if ended == 2 {
+            // Those who wait, wait on.
+            drop(controller);
+            controller = team.start_with(limits);
+            team.commit_all(&controller, &names, '1', Some('a'), None);
+        }
+        let oldest = going.iter().min_by_key(|run| run.labels()["convoke.dev/name"].clone());
+        team.end(&oldest.expect("a run").name_any(), true).await;
+        let name = &names[ended];
+        team.until(name, "it is built", |s| s.phase == Some(BuildPhase::Succeeded)).await;
+        ended += 1;
+        if let Some(next) = names.get(ended + 1) {
+            team.until(next, "the next one runs", |s| s.phase == Some(BuildPhase::Building)).await;
+        }
+    }
+    assert_eq!(ended, names.len());
+}
+
+/// Whether Tekton has not told the end of a run.
+fn is_running(run: &DynamicObject) -> bool {
+    run.data["status"]["conditions"][0]["status"].is_null()
+}
+
+#[tokio::test]
+async fn b7_a_newer_key_stops_a_young_run_and_waits_for_its_end() {
+    let cluster = Cluster::exclusive().await;
+    install_tekton(&cluster);
+    install_templates(&cluster);
+    let team = Team::new(&cluster).await;
+    let controller = team.start();
+    team.apply_build("reviewer", &json!({}));
+    team.commit(&controller, "reviewer", '1', Some('a'));
+    let first = team
+        .until("reviewer", "it builds", |s| s.phase == Some(BuildPhase::Building))
+        .await
+        .pipeline_run
+        .expect("a run");
+    team.commit(&controller, "reviewer", '2', Some('b'));
+    team.until("reviewer", "the newer one waits", |s| {
+        condition(s, "Ready") == Some(("False", "Queued"))
+    })
+    .await;
+    let run = team.runs_api().get(&first).await.expect("the run");
+    assert_eq!(run.data["spec"]["status"], "Cancelled");
+    assert_eq!(team.runs().await.len(), 1, "one at a time");
+    let cancelled = json!({"status": {"conditions": [
+        {"type": "Succeeded", "status": "False", "reason": "Cancelled", "message": "it was cancelled"},
+    ]}});
+    let patch = Patch::Merge(&cancelled);
+    team.runs_api().patch_status(&first, &PatchParams::default(), &patch).await.expect("its end");
+    let second = team
+        .until("reviewer", "the newer one builds", |s| s.phase == Some(BuildPhase::Building))
+        .await;
+    assert_eq!(second.history[0].result, BuildResult::Superseded);
+    // The next one has to wait: never twice in a row.
+    team.commit(&controller, "reviewer", '3', Some('c'));
+    team.until("reviewer", "the newest one waits", |s| {
+        condition(s, "Ready") == Some(("False", "Queued"))
+    })
+    .await;
+    let name = second.pipeline_run.expect("a run");
+    let run = team.runs_api().get(&name).await.expect("the run");
+    assert!(run.data["spec"]["status"].is_null(), "it goes on");
+    team.end(&name, true).await;
+    let third = team
+        .until("reviewer", "the newest one builds", |s| {
+            s.last_attempted_commit == Some("3".repeat(40))
+        })
+        .await;
+    assert_eq!(third.last_built_commit, Some("2".repeat(40)), "there is nothing newer yet");
+    assert_ne!(third.built_key, third.build_key);
+    assert_eq!(third.history[0].result, BuildResult::Succeeded);
+    // A revert to it takes its image at once.
+    team.end(&third.pipeline_run.expect("a run"), false).await;
+    team.commit(&controller, "reviewer", '4', Some('b'));
+    let reverted =
+        team.until("reviewer", "a revert", |s| s.phase == Some(BuildPhase::Succeeded)).await;
+    assert_eq!(reverted.last_built_commit, Some("2".repeat(40)));
 }

@@ -45,6 +45,33 @@ pub struct AgentBuildSpec {
     /// What starts a build.
     #[serde(default)]
     pub trigger: BuildTrigger,
+    /// How often a build is tried again that failed because of the cluster, and not because of what is built. Default 2.
+    #[serde(default = "default_retry_limit")]
+    #[schemars(range(max = 10))]
+    pub retry_limit: u32,
+    /// How many builds that ended are kept.
+    #[serde(default)]
+    pub history: BuildHistory,
+}
+
+/// How many builds that ended are kept: in the status, and as PipelineRuns with their pods.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildHistory {
+    /// Builds that made an image. A revert to one of them needs no build. Default 5.
+    #[serde(default = "default_successful")]
+    #[schemars(range(min = 1, max = 50))]
+    pub successful: u32,
+    /// Other builds. Default 3.
+    #[serde(default = "default_failed")]
+    #[schemars(range(max = 50))]
+    pub failed: u32,
+}
+
+impl Default for BuildHistory {
+    fn default() -> Self {
+        Self { successful: default_successful(), failed: default_failed() }
+    }
 }
 
 /// Where the source is.
@@ -117,6 +144,15 @@ fn default_mode() -> String {
 fn default_timeout() -> String {
     "20m".into()
 }
+const fn default_retry_limit() -> u32 {
+    2
+}
+const fn default_successful() -> u32 {
+    5
+}
+const fn default_failed() -> u32 {
+    3
+}
 fn default_subfolder() -> String {
     ".".into()
 }
@@ -136,6 +172,83 @@ pub enum BuildPhase {
     Succeeded,
     /// The newest build failed.
     Failed,
+}
+
+/// Who or what has to change before a build that failed can succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FailureClass {
+    /// The commit cannot be fetched, or lacks what is built.
+    Source,
+    /// What is built: the Dockerfile, a test, a timeout.
+    Build,
+    /// The registry refuses the image.
+    Registry,
+    /// A rule forbids the pod or the image.
+    Policy,
+    /// The cluster or the network. It is tried again by itself.
+    Infrastructure,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+/// Why a build failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildFailure {
+    /// The PipelineRun that failed.
+    pub pipeline_run: String,
+    /// Who or what has to change.
+    pub class: FailureClass,
+    /// Why, in CamelCase.
+    pub reason: String,
+    /// The step of the template that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// The exit code of that step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// One sentence for people.
+    pub message: String,
+    /// When it failed, in RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+/// How a build ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BuildResult {
+    /// It made an image.
+    Succeeded,
+    /// It failed.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It was cancelled for a newer commit.
+    Superseded,
+}
+
+/// A build that ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildRecord {
+    /// Its PipelineRun.
+    pub pipeline_run: String,
+    /// Its key.
+    pub key: String,
+    /// How it ended.
+    pub result: BuildResult,
+    /// The commit that it was built from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// `registry/name@sha256:…`, if it made an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// When it began, in RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// Whole seconds from its begin to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<i64>,
 }
 
 /// What the build is doing.
@@ -169,6 +282,21 @@ pub struct AgentBuildStatus {
     /// The PipelineRun of the newest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline_run: Option<String>,
+    /// Which try of the build key the PipelineRun is, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Since when the build waits for its turn, in RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_at: Option<String>,
+    /// Why the newest attempt failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<BuildFailure>,
+    /// The builds that ended, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<BuildRecord>,
+    /// The value of the annotation `convoke.dev/rebuild` for which a build was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_rebuild: Option<String>,
     /// Where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

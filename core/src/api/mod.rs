@@ -76,6 +76,10 @@ pub mod keys {
     pub const GIT_ORIGINS: &str = "convoke.dev/git-origins";
     /// Annotation on a Deployment: the AgentBuild that made its image.
     pub const BUILD: &str = "convoke.dev/build";
+    /// On an AgentBuild: any new value starts a build, whatever was built before.
+    pub const REBUILD: &str = "convoke.dev/rebuild";
+    /// On an AgentBuild: the build key whose build is stopped.
+    pub const CANCEL: &str = "convoke.dev/cancel";
     /// Label by which a ConfigMap or Secret may be used by agents, with the value [`ALLOW`].
     pub const AGENTS: &str = "convoke.dev/agents";
     /// The only value of [`PRUNE`] and [`RECONCILE`] that has an effect.

@@ -207,7 +207,8 @@ fn d4_d6_the_shipped_role_has_the_rights_that_are_needed() {
         .find(|one| one.contains("kind: Role\n") && one.contains(&format!("name: {ROLE}\n")));
     let role = role.expect("the Role");
     for right in [
-        "resources: [agents, modelapis, mcpservers]\n  verbs: [get]",
+        "resources: [agents, modelapis, mcpservers, agentbuilds]\n  verbs: [get]",
+        "resources: [pipelineruns, taskruns]\n  verbs: [get]",
         "resources: [deployments, replicasets]\n  verbs: [get]",
         "resources: [pods]\n  verbs: [get, list]",
         "resources: [pods/log]\n  verbs: [get]",

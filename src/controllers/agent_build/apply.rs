@@ -1,4 +1,4 @@
-//! Step "apply" of an AgentBuild: creates the PipelineRun of a build key.
+//! Step "apply" of an AgentBuild: creates the PipelineRun of a build key, stops those that are not wanted, and removes old ones.
 
 use std::sync::Arc;
 
@@ -6,12 +6,17 @@ use kube::Client;
 use kube::api::{Api, DynamicObject};
 use serde_json::Value;
 
+use super::pipeline_run::SUPERSEDED_BY;
 use super::run::Run;
 use super::tekton::resource;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::reflector;
-use crate::cluster::ssa::{self, Mode};
-use crate::cluster::store::{Entry, Store};
+use crate::cluster::ssa::{self, Deleted, Mode};
+use crate::cluster::store::{Entry, Key, Store};
+
+fn runs_of(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &resource())
+}
 
 /// Creates a run, or finds the one that has its name: after a crash between create and status that is the same run. The caller
 /// checks whose it is.
@@ -24,7 +29,7 @@ pub async fn create(
     namespace: &str,
     run: Value,
 ) -> Result<Arc<Entry<Run>>, CallError> {
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource());
+    let api = runs_of(client, namespace);
     let name = run["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     match ssa::apply(&api, ssa::CONTROLLER_MANAGER, run, &Mode::Create).await {
         Ok(object) => {
@@ -40,4 +45,49 @@ pub async fn create(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Tells Tekton to stop a run, `for_key` if it is for a newer one. A run that has ended or changed meanwhile is left alone: the watch
+/// brings it.
+///
+/// # Errors
+/// The call's error.
+pub async fn stop(
+    client: &Client,
+    store: &Store<Run>,
+    namespace: &str,
+    run: &Entry<Run>,
+    for_key: Option<&str>,
+) -> Result<(), CallError> {
+    let (api, name) = (runs_of(client, namespace), &run.value.name);
+    let annotations: Vec<_> = for_key.into_iter().map(|key| (SUPERSEDED_BY, key)).collect();
+    match ssa::cancel(&api, name, &run.uid, run.version, &annotations).await {
+        Ok(object) => {
+            tracing::info!(namespace, name, for_key, "PipelineRun is stopped");
+            let (key, entry) = reflector::entry::<Run>(object);
+            store.wrote(key, entry);
+            Ok(())
+        }
+        Err(error) if error.is_gone() || error.is_conflict() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a run that has ended, as it was when that was seen.
+///
+/// # Errors
+/// The call's error.
+pub async fn remove(
+    client: &Client,
+    store: &Store<Run>,
+    namespace: &str,
+    run: &Entry<Run>,
+) -> Result<(), CallError> {
+    let name = &run.value.name;
+    let deleted = ssa::delete(&runs_of(client, namespace), name, &run.uid, run.version).await?;
+    if matches!(deleted, Deleted::Gone) {
+        store.deleted(&Key::new(namespace, name.as_str()), &run.uid);
+    }
+    tracing::info!(namespace, name, "PipelineRun removed: it is older than spec.history keeps");
+    Ok(())
 }

@@ -1,9 +1,16 @@
 //! (pure) Step "desired" of an AgentBuild, first half: what to do about a build key.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use k8s_openapi::jiff::Timestamp;
+
+use super::failure::{Retry, retry};
+use super::history::{image_of, may_supersede};
 use super::key::BuildKey;
-use super::run::Run;
-use crate::api::agent_build::{AgentBuildStatus, BuildPhase, BuildTrigger};
+use super::pipeline_run::run_name;
+use super::run::{Run, RunOutcome};
+use crate::api::agent_build::{
+    AgentBuildStatus, BuildFailure, BuildPhase, BuildRecord, BuildTrigger,
+};
 
 /// Whether Tekton is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,28 +25,44 @@ pub enum Builder {
 
 /// Why no run is created although the key has no image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
+pub enum Wait<'a> {
     /// `trigger.onCommit` is false.
     TriggerOff,
     /// Tekton is not there, or not known yet.
     NoBuilder,
+    /// Somebody cancelled the key before its run was created.
+    Cancelled,
+    /// The last try failed because of the cluster: there is another one at this time.
+    Retry(Timestamp),
+    /// A run of another key goes on.
+    Behind(&'a Run),
+    /// As many builds run as may.
+    Turn,
 }
 
 /// What to do about a build key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision<'a> {
-    /// Its run is there: show it.
+    /// This is its newest run, or the one that made its image: show it.
     Show(&'a Run),
     /// Its run was there and is gone; the status knows how it ended.
     Keep,
-    /// Create its run.
-    Create,
+    /// An earlier build made its image.
+    Reuse(&'a BuildRecord),
+    /// Tell that it waits for its turn. Its run is created after that is written: then the order survives a crash.
+    Enqueue,
+    /// Create its run, as this try of the key, if it is its turn.
+    Create(u32),
+    /// Stop its run, which somebody cancelled.
+    Cancel(&'a Run),
+    /// Stop the run of another key, for this one.
+    Supersede(&'a Run),
     /// Do nothing.
-    Wait(Wait),
-    /// A run that isn't ours has its name.
-    Conflict,
-    /// The run of an earlier build of this name has its name, until it is deleted.
-    Leftover,
+    Wait(Wait<'a>),
+    /// This run isn't ours and has its name.
+    Conflict(&'a Run),
+    /// This run of an earlier build of this name has its name, until it is deleted.
+    Leftover(&'a Run),
 }
 
 /// Whether a commit starts builds: `spec.trigger.onCommit`.
@@ -59,6 +82,15 @@ impl Trigger {
     }
 }
 
+/// What people ask for by annotation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// The value of `convoke.dev/rebuild`.
+    pub rebuild: Option<&'a str>,
+    /// The value of `convoke.dev/cancel`.
+    pub cancel: Option<&'a str>,
+}
+
 /// A build key about which is decided.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
@@ -68,36 +100,160 @@ pub struct Candidate<'a> {
     pub uid: &'a str,
     /// The build key.
     pub key: &'a BuildKey,
-    /// The live object with the name of the key's run.
-    pub run: Option<&'a Run>,
+    /// The live runs of the AgentBuild, and those that have the name of one.
+    pub runs: &'a [&'a Run],
+    /// Why the newest run of the key failed, if it did.
+    pub failure: Option<&'a BuildFailure>,
     /// Whether a commit starts builds.
     pub trigger: Trigger,
+    /// `spec.retryLimit`.
+    pub retry_limit: u32,
+    /// What people ask for.
+    pub asked: Asked<'a>,
     /// Whether Tekton is there.
     pub builder: Builder,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl<'a> Candidate<'a> {
+    fn ours(&self) -> impl Iterator<Item = &'a Run> {
+        let (uid, key) = (self.uid, self.key);
+        self.runs.iter().copied().filter(move |run| is_ours(run, uid, key))
+    }
+
+    /// The run with the image of the key.
+    fn good(&self) -> Option<&'a Run> {
+        let good = self.ours().filter(|run| matches!(run.outcome, RunOutcome::Built { .. }));
+        good.max_by_key(|run| run.attempt)
+    }
+
+    /// The newest run of the key.
+    #[must_use]
+    pub fn newest(&self) -> Option<&'a Run> {
+        self.ours().max_by_key(|run| run.attempt)
+    }
+
+    /// The run of another key that goes on.
+    fn other(&self) -> Option<&'a Run> {
+        let (uid, key) = (self.uid, self.key.as_str());
+        let mut runs = self.runs.iter().copied();
+        runs.find(|run| {
+            run.is_running()
+                && run.owner_uid.as_deref() == Some(uid)
+                && run.key.as_deref() != Some(key)
+        })
+    }
 }
 
 /// Decides about a build key. `status` says what became of earlier keys.
 #[must_use]
-pub fn decide<'a>(status: &AgentBuildStatus, candidate: &Candidate<'a>) -> Decision<'a> {
-    let Candidate { name, uid, key, run, trigger, builder } = *candidate;
+pub fn decide<'a>(status: &'a AgentBuildStatus, candidate: &Candidate<'a>) -> Decision<'a> {
+    let Candidate { name, uid, key, .. } = *candidate;
     let is = |have: &Option<String>| have.as_deref() == Some(key.as_str());
-    let leftover = run.is_some_and(|run| is_left_by_namesake(run, name, uid));
-    match run {
-        Some(run) if is_ours(run, uid, key) => Decision::Show(run),
-        Some(_) if !leftover => Decision::Conflict,
-        _ if is(&status.built_key) && status.built_image.is_some() => Decision::Keep,
-        // Only what would change the outcome starts another build: a new key.
-        _ if is(&status.build_key)
-            && status.phase == Some(BuildPhase::Failed)
-            && status.pipeline_run.is_some() =>
-        {
-            Decision::Keep
-        }
-        _ if trigger == Trigger::Off => Decision::Wait(Wait::TriggerOff),
-        _ if builder != Builder::Available => Decision::Wait(Wait::NoBuilder),
-        _ if leftover => Decision::Leftover,
-        _ => Decision::Create,
+    // What is built stays built.
+    if let Some(run) = candidate.good() {
+        return Decision::Show(run);
     }
+    if is(&status.built_key) && status.built_image.is_some() {
+        return Decision::Keep;
+    }
+    if let Some(record) = image_of(&status.history, key) {
+        return Decision::Reuse(record);
+    }
+    let cancelled = candidate.asked.cancel == Some(key.as_str());
+    let newest = candidate.newest();
+    if let Some(run) = newest.filter(|run| run.is_running()) {
+        let stop = cancelled && !run.stopping;
+        return if stop { Decision::Cancel(run) } else { Decision::Show(run) };
+    }
+    let attempt = match next_attempt(status, candidate, newest) {
+        Next::Attempt(attempt) => attempt,
+        Next::At(time) => return Decision::Wait(Wait::Retry(time)),
+        // Only what would change the outcome starts another build: a new key.
+        Next::Never => return newest.map_or(Decision::Keep, Decision::Show),
+    };
+    if cancelled {
+        return Decision::Wait(Wait::Cancelled);
+    }
+    let went_on = attempt > 1 || (is(&status.build_key) && began(status));
+    if candidate.trigger == Trigger::Off && !went_on && !is_asked(status, candidate.asked) {
+        return Decision::Wait(Wait::TriggerOff);
+    }
+    if candidate.builder != Builder::Available {
+        return Decision::Wait(Wait::NoBuilder);
+    }
+    let wanted = run_name(name, key, attempt);
+    if let Some(run) = candidate.runs.iter().copied().find(|run| run.name == wanted) {
+        let leftover = is_left_by_namesake(run, name, uid);
+        return if leftover { Decision::Leftover(run) } else { Decision::Conflict(run) };
+    }
+    if let Some(run) = candidate.other() {
+        let supersede = !run.stopping && may_supersede(&status.history, run, candidate.now);
+        return if supersede {
+            Decision::Supersede(run)
+        } else {
+            Decision::Wait(Wait::Behind(run))
+        };
+    }
+    if is(&status.build_key) && status.queued_at.is_some() {
+        Decision::Create(attempt)
+    } else {
+        Decision::Enqueue
+    }
+}
+
+/// Whether a build of the key was started, or waits for its turn.
+fn began(status: &AgentBuildStatus) -> bool {
+    status.queued_at.is_some() || status.phase == Some(BuildPhase::Building)
+}
+
+/// Whether somebody asks for a build that was not started yet.
+fn is_asked(status: &AgentBuildStatus, asked: Asked<'_>) -> bool {
+    asked.rebuild.is_some() && asked.rebuild != status.last_handled_rebuild.as_deref()
+}
+
+/// The next try of a key without an image.
+enum Next {
+    /// Now, as this one.
+    Attempt(u32),
+    /// At this time.
+    At(Timestamp),
+    /// Something has to change first.
+    Never,
+}
+
+/// `newest` has ended, if it is there.
+fn next_attempt(
+    status: &AgentBuildStatus,
+    candidate: &Candidate<'_>,
+    newest: Option<&Run>,
+) -> Next {
+    let told = status.build_key.as_deref() == Some(candidate.key.as_str());
+    let told = told.then_some(status).filter(|status| status.pipeline_run.is_some());
+    let (attempt, failure) = match (newest, told) {
+        (Some(run), _) => (run.attempt, candidate.failure),
+        // Its run is gone.
+        (None, Some(status)) if has_failed(status) => {
+            (status.attempt.unwrap_or(1), status.failure.as_ref())
+        }
+        // It was deleted while it went on.
+        (None, Some(status)) => return Next::Attempt(status.attempt.unwrap_or(1)),
+        (None, None) => return Next::Attempt(1),
+    };
+    let again = failure.map_or(Retry::Never, |why| retry(why, attempt, candidate.retry_limit));
+    match again {
+        Retry::Never => Next::Never,
+        Retry::At(time) if time > candidate.now => Next::At(time),
+        Retry::At(_) => Next::Attempt(attempt.saturating_add(1)),
+    }
+}
+
+/// Whether the run that a status tells has failed.
+fn has_failed(status: &AgentBuildStatus) -> bool {
+    let of_run = status.failure.as_ref().map(|why| &why.pipeline_run);
+    status.phase == Some(BuildPhase::Failed)
+        || (of_run.is_some() && of_run == status.pipeline_run.as_ref())
 }
 
 /// Whether a run belongs to this build and key. The name alone proves nothing.
@@ -121,3 +277,7 @@ pub fn under_way(status: &AgentBuildStatus) -> Option<(BuildKey, &str)> {
     let key = status.build_key.as_deref().filter(|_| status.phase == Some(BuildPhase::Building));
     Some((BuildKey::parse(key?)?, status.pipeline_run.as_deref()?))
 }
+
+#[cfg(test)]
+#[path = "tests/decide.rs"]
+mod tests;

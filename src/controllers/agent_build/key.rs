@@ -13,7 +13,7 @@ use crate::api::agent_build::{AgentBuildSpec, BuildOutput, BuildSource, BuildTri
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The version of the encoding. Keys of different versions are never equal.
-const VERSION: &str = "convoke build key 1";
+const VERSION: &str = "convoke build key 2";
 
 /// Names one build: sha256 in 64 hex digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -72,7 +72,8 @@ pub enum KeyError {
 }
 
 /// The key of a build. `registry` is the registry host that is really used; `template_hash` covers steps and their
-/// parameters as far as they don't come from the spec.
+/// parameters as far as they don't come from the spec. `rebuild` is the value of the annotation `convoke.dev/rebuild`: what was built before
+/// it was set is not used again.
 ///
 /// # Errors
 /// When the commit has no such source folder.
@@ -81,6 +82,7 @@ pub fn build_key(
     source: &SourceAt,
     registry: &str,
     template_hash: &str,
+    rebuild: Option<&str>,
 ) -> Result<BuildKey, KeyError> {
     // Without `..`: whoever adds a field decides here whether it goes into the key.
     let AgentBuildSpec {
@@ -91,6 +93,8 @@ pub fn build_key(
         build_args,
         timeout: _,
         trigger,
+        retry_limit: _,
+        history: _,
     } = spec;
     let BuildSource { git_sync: _, subfolder } = from;
     // A build that failed for want of `insecure` must run again when it is set.
@@ -122,6 +126,7 @@ pub fn build_key(
     encoding.text("image", image);
     encoding.text("insecure", if *insecure { "true" } else { "false" });
     encoding.text("template", template_hash);
+    encoding.option("rebuild", rebuild);
     Ok(BuildKey(encoding.finish()))
 }
 

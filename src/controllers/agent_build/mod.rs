@@ -6,14 +6,18 @@
 //! live status, live PipelineRuns ──────────────────────────────┴─► desired ─► apply ─► status
 //! ```
 //!
-//! The only state is in custom resources. The name of a run follows from build and key, so a key never runs twice. The status
-//! remembers how a key ended when its run is gone. Queues, retries and a look into the registry before building are not built yet.
+//! The only state is in custom resources. The name of a run follows from build, key and attempt, so no attempt runs twice. The status
+//! remembers how a key ended when its run is gone, which images earlier keys have, and since when a build waits for its turn. A look into
+//! the registry before building is not built yet.
 //!
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
 mod apply;
 pub mod decide;
 mod desired;
+mod diagnose;
+pub mod failure;
+pub mod history;
 pub mod key;
 pub mod lookup;
 pub mod pipeline_run;
@@ -28,6 +32,7 @@ pub mod status;
 pub mod tekton;
 pub mod template;
 pub mod template_error;
+pub mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +42,8 @@ use tokio::task::JoinSet;
 
 use self::lookup::Lookup;
 use self::tekton::Tekton;
+pub use self::turns::Limits;
+use self::turns::Turns;
 use super::context::Shared;
 use super::debounce::Debounce;
 use super::events::Teller;
@@ -60,6 +67,8 @@ pub struct Settings {
     pub internal_registry: Option<String>,
     /// The namespace with the shipped templates and steps.
     pub operator_namespace: String,
+    /// How many builds run at once.
+    pub limits: Limits,
 }
 
 /// Starts the controller. Everything it needs runs in `tasks`, none of which ends by itself. The caller watches AgentBuilds into
@@ -71,7 +80,8 @@ pub fn start<E: Send + 'static>(
     sources: Arc<BuildSources>,
 ) {
     let Shared { client, stores, write_priority } = shared;
-    let Settings { internal_registry, operator_namespace } = settings;
+    let Settings { internal_registry, operator_namespace, limits } = settings;
+    let turns = Turns::new(limits);
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
     let tekton = Arc::new(Tekton::default());
@@ -83,6 +93,7 @@ pub fn start<E: Send + 'static>(
         builds: builds.clone(),
         sources,
         tekton: tekton.clone(),
+        turns: turns.clone(),
         lookup: Lookup::new(client.clone(), operator_namespace),
         internal_registry,
         lags: Debounce::default(),
@@ -90,15 +101,21 @@ pub fn start<E: Send + 'static>(
     {
         let (client, tekton, queue, builds) =
             (client.clone(), tekton.clone(), queue.clone(), builds.clone());
+        let turns = turns.clone();
         tasks.spawn(async move {
             let wake = queue.clone();
             let all = move || builds.all().into_iter().for_each(|(key, _)| wake.add(key));
-            tekton.follow(client, queue, all).await;
+            tekton.follow(client, queue, turns, all).await;
             Ok(())
         });
     }
     tasks.spawn(async move {
         builds.wait_ready().await;
+        // Who waited before this process began, waits on.
+        for (key, build) in builds.all() {
+            let status = build.value.object().and_then(|build| build.status.clone());
+            turns.note(&key, status.as_ref().and_then(reconcile::queued));
+        }
         let _ = tokio::time::timeout(MAX_TEKTON_WAIT, tekton.wait_known()).await;
         worker::run(controller, queue, CONCURRENT_RECONCILES).await;
         Ok(())
@@ -112,6 +129,7 @@ struct Controller {
     builds: Arc<Store<Managed<AgentBuild>>>,
     sources: Arc<BuildSources>,
     tekton: Arc<Tekton>,
+    turns: Arc<Turns>,
     lookup: Lookup,
     internal_registry: Option<String>,
     /// Builds whose live object is not the one of their newest commit, and since when.

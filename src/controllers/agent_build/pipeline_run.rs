@@ -24,6 +24,10 @@ pub const OWNER_KIND: &str = "agentbuild";
 pub const BUILD_KEY: &str = "convoke.dev/build-key";
 /// Annotation: which try of this key it is, from 1.
 pub const ATTEMPT: &str = "convoke.dev/attempt";
+/// Annotation: registry and name of the image.
+pub const IMAGE: &str = "convoke.dev/image";
+/// Annotation on a PipelineRun that was stopped: the build key for which it was.
+pub const SUPERSEDED_BY: &str = "convoke.dev/superseded-by";
 
 /// The longest name of a PipelineRun: Tekton puts it into labels.
 const MAX_NAME: usize = 63;
@@ -93,6 +97,17 @@ pub fn repository(spec: &AgentBuildSpec, registry: &str) -> String {
     format!("{registry}/{}", spec.output.image)
 }
 
+/// Registry and name of an image reference.
+#[must_use]
+pub fn without_tag(image: &str) -> &str {
+    let image = image.split_once('@').map_or(image, |(name, _)| name);
+    match image.rsplit_once(':') {
+        // A colon before the last slash is a port.
+        Some((name, tag)) if !tag.contains('/') => name,
+        _ => image,
+    }
+}
+
 /// Name of the PipelineRun: build, key, attempt. The same build always gets the same name, so that it can't run twice.
 #[must_use]
 pub fn run_name(build: &str, key: &BuildKey, attempt: u32) -> String {
@@ -112,7 +127,7 @@ pub fn run_name(build: &str, key: &BuildKey, attempt: u32) -> String {
 /// # Errors
 /// When the spec holds a value that can't be used.
 pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
-    let Build { namespace, name, uid, spec, source, key, attempt, template, registry: _ } = build;
+    let Build { namespace, name, uid, spec, source, key, attempt, template, registry } = build;
     let values = values(build)?;
     if !spec.timeout.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
         return Err(SpecError::InvalidTimeout);
@@ -131,6 +146,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
     annotations.insert(BUILD_KEY.into(), key.as_str().into());
     annotations.insert(keys::COMMIT.into(), source.commit.as_str().into());
     annotations.insert(ATTEMPT.into(), attempt.to_string().into());
+    annotations.insert(IMAGE.into(), repository(spec, registry).into());
     Ok(json!({
         "apiVersion": TEKTON_API_VERSION,
         "kind": "PipelineRun",

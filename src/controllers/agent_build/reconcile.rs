@@ -4,28 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Controller;
-use super::apply::create;
-use super::decide::{self, Candidate, Decision, Trigger};
-use super::desired::{Desired, desired};
+use super::apply::{create, remove, stop};
+use super::decide::{self, Asked, Candidate, Decision, Trigger, Wait};
+use super::desired::manifest;
+use super::diagnose::diagnose;
+use super::history::{is_surplus, records, take_what_ended};
 use super::key::BuildKey;
 use super::pipeline_run::repository;
 use super::problem::BuildProblem;
-use super::resolve::Source;
+use super::resolve::{Resolved, Source};
 use super::run::Run;
 use super::status::{self, Finding, KeyFinding, UnknownSource};
 use super::tekton::TektonState;
-use crate::api::AgentBuild;
-use crate::api::agent_build::AgentBuildStatus;
+use crate::api::agent_build::{AgentBuildStatus, BuildFailure};
+use crate::api::{AgentBuild, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::live::Managed;
 use crate::cluster::status::Target;
 use crate::cluster::store::{Entry, Key};
 use crate::controllers;
 use crate::runtime::worker::{Next, Reconciler};
+use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The time after which a build is reconciled again that waits for something that no watch shows.
 const UNWATCHED_RECHECK: Duration = Duration::from_secs(60);
@@ -45,17 +47,11 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// What to do about a build key. `run` is the live object with the name of the key's run.
-    pub fn decide<'a>(&'a self, key: &'a BuildKey, run: Option<&'a Entry<Run>>) -> Decision<'a> {
-        let candidate = Candidate {
-            name: &self.key.name,
-            uid: &self.entry.uid,
-            key,
-            run: run.map(|run| &run.value),
-            trigger: Trigger::of(&self.build.spec.trigger),
-            builder: self.tekton.builder(),
-        };
-        decide::decide(&self.old, &candidate)
+    /// The live runs of this AgentBuild, and those that an earlier one of this name has left.
+    fn runs(&self) -> Vec<Arc<Entry<Run>>> {
+        let Some(store) = self.tekton.runs() else { return Vec::new() };
+        let found = store.found(&self.key.namespace, &self.key.name);
+        found.into_iter().map(|(_, run)| run).collect()
     }
 
     /// The run that the status calls under way, and its key.
@@ -64,6 +60,33 @@ impl Subject<'_> {
         let runs = self.tekton.runs()?;
         let run = runs.get(&Key::new(self.key.namespace.as_str(), name))?;
         decide::is_ours(&run.value, &self.entry.uid, &key).then_some((key, run))
+    }
+
+    /// What people ask for by annotation.
+    fn asked(&self) -> Asked<'_> {
+        let annotation = |key: &str| self.entry.value.facts.annotations.get(key);
+        Asked { rebuild: annotation(keys::REBUILD), cancel: annotation(keys::CANCEL) }
+    }
+
+    /// A build key, to decide about.
+    fn candidate<'a>(
+        &'a self,
+        key: &'a BuildKey,
+        runs: &'a [&'a Run],
+        failure: Option<&'a BuildFailure>,
+    ) -> Candidate<'a> {
+        Candidate {
+            name: &self.key.name,
+            uid: &self.entry.uid,
+            key,
+            runs,
+            failure,
+            trigger: Trigger::of(&self.build.spec.trigger),
+            retry_limit: self.build.spec.retry_limit,
+            asked: self.asked(),
+            builder: self.tekton.builder(),
+            now: Timestamp::now(),
+        }
     }
 }
 
@@ -74,12 +97,13 @@ impl Reconciler for Controller {
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, CallError> {
         let Some(entry) = self.builds.get(&key) else {
             self.lags.hold(&key, false, Instant::now());
+            self.turns.note(&key, None);
             return Ok(Next::Forget);
         };
         let Some(build) = live_object(&key, &entry) else { return Ok(Next::Settled) };
         let old = build.status.clone().unwrap_or_default();
         let tekton = self.tekton.state();
-        let subject = Subject { key: &key, entry: &entry, build: &build, old, tekton };
+        let mut subject = Subject { key: &key, entry: &entry, build: &build, old, tekton };
 
         // Resolve, and validate what is found.
         let source = match self.resolve_source(&subject) {
@@ -92,57 +116,149 @@ impl Reconciler for Controller {
             Err(problem) => return self.tell(&subject, &Finding::Broken(problem)).await,
         };
 
-        // Desired.
-        let Desired { run_name, live, create } = match desired(&subject, &source, &resolved) {
-            Ok(desired) => desired,
-            Err(problem) => return self.tell(&subject, &Finding::Broken(problem)).await,
-        };
-
-        // Apply.
-        let run = match self.apply(&subject, create).await? {
-            Ok(created) => created.or(live),
-            Err(problem) => return self.tell(&subject, &Finding::Broken(problem)).await,
-        };
-
-        // Status.
-        let image = repository(&build.spec, &resolved.registry);
-        let finding = Finding::Key(KeyFinding {
-            key: &resolved.key,
-            run_name: &run_name,
-            repository: &image,
-            decision: subject.decide(&resolved.key, run.as_deref()),
-        });
-        self.tell(&subject, &finding).await
+        // Desired, apply, status. A build that waits for its turn says so first.
+        loop {
+            match self.step(&subject, &source, &resolved).await? {
+                Step::Queued(status) => subject.old = *status,
+                Step::Done(next) => return Ok(next),
+            }
+        }
     }
 }
 
+/// What a step of a reconcile has done.
+enum Step {
+    /// The build waits for its turn, and its status says so now.
+    Queued(Box<AgentBuildStatus>),
+    /// All there is to do for now.
+    Done(Next),
+}
+
 impl Controller {
-    /// Step "apply": creates the run. `None` when there is nothing to create.
-    ///
-    /// The outer error is a call that failed; the inner one is that the API server refuses the run.
-    async fn apply(
+    /// One decision about a key, and what it asks for.
+    async fn step(
         &self,
         subject: &Subject<'_>,
-        manifest: Option<Value>,
-    ) -> Result<Result<Option<Arc<Entry<Run>>>, BuildProblem>, CallError> {
-        let (Some(manifest), Some(runs)) = (manifest, subject.tekton.runs()) else {
-            return Ok(Ok(None));
+        source: &SourceAt,
+        resolved: &Resolved,
+    ) -> Result<Step, CallError> {
+        let key = &resolved.key;
+        let entries = subject.runs();
+        let mut runs: Vec<_> = entries.iter().map(|entry| &entry.value).collect();
+        let newest = subject.candidate(key, &runs, None).newest();
+        let failure = match newest {
+            Some(run) => diagnose(&self.client, &subject.key.namespace, run, &subject.old).await?,
+            None => None,
         };
-        match create(&self.client, runs, &subject.key.namespace, manifest).await {
+        let candidate = subject.candidate(key, &runs, failure.as_ref());
+        let mut decision = decide::decide(&subject.old, &candidate);
+        let is_enqueued = decision == Decision::Enqueue;
+
+        // Apply.
+        let created = match decision {
+            Decision::Create(attempt) => {
+                match self.create(subject, source, resolved, attempt).await? {
+                    Ok(Some(run)) => Some(run),
+                    Ok(None) => {
+                        decision = Decision::Wait(Wait::Turn);
+                        None
+                    }
+                    Err(problem) => {
+                        return self.tell(subject, &Finding::Broken(problem)).await.map(Step::Done);
+                    }
+                }
+            }
+            Decision::Cancel(run) => {
+                self.stop(subject, &entries, run, None).await?;
+                None
+            }
+            Decision::Supersede(run) => {
+                self.stop(subject, &entries, run, Some(key)).await?;
+                None
+            }
+            _ => None,
+        };
+        let candidate;
+        if let Some(run) = &created {
+            runs.push(&run.value);
+            candidate = subject.candidate(key, &runs, failure.as_ref());
+            decision = decide::decide(&subject.old, &candidate);
+        }
+
+        // Status.
+        let image = repository(&subject.build.spec, &resolved.registry);
+        let finding = Finding::Key(KeyFinding {
+            key,
+            repository: &image,
+            decision,
+            failure: failure.as_ref(),
+            rebuild: subject.asked().rebuild,
+            limits: self.turns.limits(),
+        });
+        let (new, next) = self.told(subject, &finding).await?;
+        Ok(if is_enqueued { Step::Queued(Box::new(new)) } else { Step::Done(next) })
+    }
+
+    /// Creates the run of a key, if it is its turn.
+    ///
+    /// The outer error is a call that failed; the inner one is that the run cannot be made, or that the API server refuses it.
+    async fn create(
+        &self,
+        subject: &Subject<'_>,
+        source: &SourceAt,
+        resolved: &Resolved,
+        attempt: u32,
+    ) -> Result<Result<Option<Arc<Entry<Run>>>, BuildProblem>, CallError> {
+        let Some(runs) = subject.tekton.runs() else { return Ok(Ok(None)) };
+        let manifest = match manifest(subject, source, resolved, attempt) {
+            Ok(manifest) => manifest,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let Some(starting) = self.turns.take(subject.key, runs) else { return Ok(Ok(None)) };
+        let created = create(&self.client, runs, &subject.key.namespace, manifest).await;
+        drop(starting);
+        match created {
             Ok(run) => Ok(Ok(Some(run))),
             Err(error) if error.is_forbidden() || error.is_invalid() => {
                 Ok(Err(BuildProblem::run_refused(&error)))
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                // It still waits.
+                self.turns.note(subject.key, queued(&subject.old));
+                Err(error)
+            }
         }
+    }
+
+    /// Stops a run, for another key or because somebody cancelled it.
+    async fn stop(
+        &self,
+        subject: &Subject<'_>,
+        entries: &[Arc<Entry<Run>>],
+        run: &Run,
+        for_key: Option<&BuildKey>,
+    ) -> Result<(), CallError> {
+        let entry = entries.iter().find(|entry| entry.value.name == run.name);
+        let (Some(entry), Some(runs)) = (entry, subject.tekton.runs()) else { return Ok(()) };
+        let (namespace, for_key) = (&subject.key.namespace, for_key.map(BuildKey::as_str));
+        stop(&self.client, runs, namespace, entry, for_key).await
     }
 
     /// Step "status".
     async fn tell(&self, subject: &Subject<'_>, finding: &Finding<'_>) -> Result<Next, CallError> {
+        self.told(subject, finding).await.map(|(_, next)| next)
+    }
+
+    /// The same; gives the status, too.
+    async fn told(
+        &self,
+        subject: &Subject<'_>,
+        finding: &Finding<'_>,
+    ) -> Result<(AgentBuildStatus, Next), CallError> {
         let (meta, builder) = (&subject.build.metadata, subject.tekton.builder());
         let new = status::status(&subject.old, meta, finding, builder, Timestamp::now());
-        self.write(subject, &new).await?;
-        Ok(next(finding))
+        let new = self.write(subject, new).await?;
+        Ok((new, next(finding)))
     }
 
     /// Step "status" of a build whose source is not known. A run that is under way is followed to its end.
@@ -152,29 +268,60 @@ impl Controller {
             let registry = self.registry(spec)?;
             Some((key, run, repository(spec, &registry)))
         });
+        let failure = match &under_way {
+            Some((_, run, _)) => {
+                let namespace = &subject.key.namespace;
+                diagnose(&self.client, namespace, &run.value, &subject.old).await?
+            }
+            None => None,
+        };
         let shown = under_way.as_ref().map(|(key, run, repository)| {
             Finding::Key(KeyFinding {
                 key,
-                run_name: &run.value.name,
                 repository,
                 decision: Decision::Show(&run.value),
+                failure: failure.as_ref(),
+                rebuild: subject.old.last_handled_rebuild.as_deref(),
+                limits: self.turns.limits(),
             })
         });
         let unknown = UnknownSource { under_way: shown.as_ref(), finding };
         let (meta, builder) = (&subject.build.metadata, subject.tekton.builder());
         let new = status::idle(&subject.old, meta, unknown, builder, Timestamp::now());
-        self.write(subject, &new).await?;
         let goes_on = decide::under_way(&new).is_some();
+        self.write(subject, new).await?;
+        // Until its source is known it must not hold up others. Its place is in the status.
+        self.turns.note(subject.key, None);
         Ok(next(shown.as_ref().filter(|_| goes_on).unwrap_or(finding)))
     }
 
-    async fn write(&self, subject: &Subject<'_>, new: &AgentBuildStatus) -> Result<(), CallError> {
-        let Subject { key, entry, old, .. } = subject;
-        let store = self.builds.as_ref();
-        let target = Target { client: &self.client, store, key, uid: &entry.uid };
-        let old = Some(old);
-        controllers::status::write::<AgentBuild, _>(&self.events, &target, old, new).await
+    /// Writes the status, with the history. Then what is older than the history goes.
+    async fn write(
+        &self,
+        subject: &Subject<'_>,
+        mut new: AgentBuildStatus,
+    ) -> Result<AgentBuildStatus, CallError> {
+        let Subject { key, entry, old, build, .. } = subject;
+        let ours = |run: &Arc<Entry<Run>>| run.value.owner_uid.as_deref() == Some(&*entry.uid);
+        let runs: Vec<_> = subject.runs().into_iter().filter(ours).collect();
+        new.history = records(&old.history, runs.iter().map(|run| &run.value), &build.spec.history);
+        take_what_ended(&mut new, old);
+        let target =
+            Target { client: &self.client, store: self.builds.as_ref(), key, uid: &entry.uid };
+        controllers::status::write::<AgentBuild, _>(&self.events, &target, Some(old), &new).await?;
+        self.turns.note(key, queued(&new));
+        if let Some(store) = subject.tekton.runs() {
+            for run in runs.iter().filter(|run| is_surplus(&run.value, &new)) {
+                remove(&self.client, store, &key.namespace, run).await?;
+            }
+        }
+        Ok(new)
     }
+}
+
+/// Since when a build waits for its turn.
+pub fn queued(status: &AgentBuildStatus) -> Option<Timestamp> {
+    status.queued_at.as_deref()?.parse().ok()
 }
 
 /// The object of an entry; `None` when it is being deleted or does not parse.
@@ -195,7 +342,16 @@ fn next(finding: &Finding<'_>) -> Next {
     match finding {
         // Neither ConfigMaps nor the runs of strangers are watched.
         Finding::Broken(_)
-        | Finding::Key(KeyFinding { decision: Decision::Conflict | Decision::Leftover, .. }) => {
+        | Finding::Key(KeyFinding {
+            decision: Decision::Conflict(_) | Decision::Leftover(_),
+            ..
+        }) => Next::After(UNWATCHED_RECHECK),
+        Finding::Key(KeyFinding { decision: Decision::Wait(Wait::Retry(at)), .. }) => {
+            let left = at.duration_since(Timestamp::now());
+            Next::After(left.try_into().unwrap_or_default())
+        }
+        // Another build may have given up its turn without a word.
+        Finding::Key(KeyFinding { decision: Decision::Wait(Wait::Turn), .. }) => {
             Next::After(UNWATCHED_RECHECK)
         }
         // No event tells that Tekton stays silent.

@@ -95,7 +95,8 @@ impl Controller {
             }
             Err(LookupError::Call(error)) => return Err(error),
         };
-        Ok(match key::build_key(spec, source, &registry, &template.hash) {
+        let rebuild = subject.entry.value.facts.annotations.get(keys::REBUILD);
+        Ok(match key::build_key(spec, source, &registry, &template.hash, rebuild) {
             Ok(key) => Ok(Resolved { registry, template, key }),
             Err(error) => Err(error.into()),
         })

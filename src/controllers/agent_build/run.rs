@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::pipeline_run::BUILD_KEY;
+use super::pipeline_run::{ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, without_tag};
 use super::template::{DIGEST_RESULTS, URL_RESULT};
 use crate::api::keys;
 use crate::cluster::reflector::View;
@@ -26,10 +26,24 @@ pub struct Run {
     pub key: Option<String>,
     /// The commit that it builds.
     pub commit: Option<String>,
+    /// Which try of its key it is, from 1.
+    pub attempt: u32,
+    /// Registry and name of the image that it was asked for.
+    pub image: Option<String>,
     /// When it was created.
     pub created: Option<Timestamp>,
+    /// When Tekton began.
+    pub began: Option<Timestamp>,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
     /// Whether Tekton has looked at it.
     pub started: bool,
+    /// Whether it was told to stop.
+    pub stopping: bool,
+    /// Whether it was told to stop for a newer build key.
+    pub superseded: bool,
+    /// Its TaskRun.
+    pub task_run: Option<String>,
     /// How it stands.
     pub outcome: RunOutcome,
 }
@@ -43,8 +57,6 @@ pub enum RunOutcome {
     Built {
         /// `sha256:…`
         digest: String,
-        /// What it says the image is called.
-        url: Option<String>,
     },
     /// It failed, or it names no usable digest.
     Failed {
@@ -56,6 +68,12 @@ pub enum RunOutcome {
 }
 
 impl Run {
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.outcome == RunOutcome::Running
+    }
+
     /// Reads a PipelineRun. Nothing in it is trusted to be there or to be of the right type.
     #[must_use]
     pub fn read(object: &DynamicObject) -> Self {
@@ -65,15 +83,26 @@ impl Run {
         let annotation =
             |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         let status = object.data.get("status").unwrap_or(&Value::Null);
+        let time = |key: &str| status[key].as_str()?.parse().ok();
+        let image = annotation(IMAGE);
         Self {
             name: meta.name.clone().unwrap_or_default(),
             owner_uid: owner.map(|owner| owner.uid.clone()),
             owner_name: owner.map(|owner| owner.name.clone()),
             key: annotation(BUILD_KEY),
             commit: annotation(keys::COMMIT),
+            attempt: annotation(ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(1),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
+            began: time("startTime"),
+            ended: time("completionTime"),
             started: !status["startTime"].is_null() || condition(status).is_some(),
-            outcome: outcome(status),
+            stopping: object.data["spec"]["status"]
+                .as_str()
+                .is_some_and(|word| STOPS.contains(&word)),
+            superseded: annotation(SUPERSEDED_BY).is_some(),
+            task_run: task_run(status).map(str::to_owned),
+            outcome: outcome(status, image.as_deref()),
+            image,
         }
     }
 }
@@ -86,16 +115,25 @@ impl View for Run {
     }
 }
 
+/// The words in the spec of a PipelineRun that stop it.
+const STOPS: [&str; 3] = ["Cancelled", "CancelledRunFinally", "StoppedRunFinally"];
+
+/// The name of the one TaskRun.
+fn task_run(status: &Value) -> Option<&str> {
+    let children = status["childReferences"].as_array()?;
+    children.iter().find(|child| child["kind"] == "TaskRun")?["name"].as_str()
+}
+
 fn condition(status: &Value) -> Option<&Value> {
     status["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Succeeded")
 }
 
 /// The condition `Succeeded` says how a run stands. Its status decides; unknown reasons change nothing.
-fn outcome(status: &Value) -> RunOutcome {
+fn outcome(status: &Value, image: Option<&str>) -> RunOutcome {
     let Some(condition) = condition(status) else { return RunOutcome::Running };
     let text = |key: &str| condition[key].as_str().filter(|text| !text.is_empty());
     match condition["status"].as_str() {
-        Some("True") => built(status),
+        Some("True") => built(status, image),
         Some("False") => RunOutcome::Failed {
             reason: text("reason")
                 .filter(|reason| is_reason(reason))
@@ -107,22 +145,36 @@ fn outcome(status: &Value) -> RunOutcome {
     }
 }
 
-fn built(status: &Value) -> RunOutcome {
+/// `image` is what the run was asked for.
+fn built(status: &Value, image: Option<&str>) -> RunOutcome {
     let results = status["results"].as_array().map(Vec::as_slice).unwrap_or_default();
     let result = |name: &str| {
         let found = results.iter().find(|result| result["name"] == name)?;
-        found["value"].as_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
+        found["value"].as_str().map(str::trim).filter(|value| !value.is_empty())
     };
-    match DIGEST_RESULTS.into_iter().find_map(result) {
-        Some(digest) if is_digest(&digest) => RunOutcome::Built { digest, url: result(URL_RESULT) },
-        Some(other) => RunOutcome::Failed {
-            reason: "DigestInvalid".into(),
-            message: shortened(&format!("the PipelineRun succeeded, but its digest is {other:?}")),
-        },
-        None => RunOutcome::Failed {
-            reason: "DigestMissing".into(),
-            message: "the PipelineRun succeeded without the result IMAGE_DIGEST".into(),
-        },
+    let failed = |reason: &str, message: String| RunOutcome::Failed {
+        reason: reason.into(),
+        message: shortened(&message),
+    };
+    match (DIGEST_RESULTS.into_iter().find_map(result), result(URL_RESULT)) {
+        (None, _) => failed(
+            "DigestMissing",
+            "the PipelineRun succeeded without the result IMAGE_DIGEST".into(),
+        ),
+        (Some(digest), _) if !is_digest(digest) => failed(
+            "DigestInvalid",
+            format!("the PipelineRun succeeded, but its digest is {digest:?}"),
+        ),
+        (_, Some(url)) if image.is_some_and(|image| without_tag(url) != image) => {
+            let want = image.unwrap_or_default();
+            failed(
+                "ImageMismatch",
+                format!(
+                    "the PipelineRun says that it pushed {url}, but spec.output asks for {want}"
+                ),
+            )
+        }
+        (Some(digest), _) => RunOutcome::Built { digest: digest.to_owned() },
     }
 }
 
@@ -138,7 +190,9 @@ fn is_reason(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-fn shortened(text: &str) -> String {
+/// The beginning of a message, within a bound.
+#[must_use]
+pub fn shortened(text: &str) -> String {
     let end = (0..=MAX_MESSAGE.min(text.len()))
         .rev()
         .find(|end| text.is_char_boundary(*end))

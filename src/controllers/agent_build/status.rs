@@ -8,7 +8,8 @@ use super::decide::{Builder, Decision, Wait, under_way};
 use super::key::BuildKey;
 use super::problem::BuildProblem;
 use super::run::{Run, RunOutcome};
-use crate::api::agent_build::{AgentBuildStatus, BuildPhase};
+use super::turns::Limits;
+use crate::api::agent_build::{AgentBuildStatus, BuildFailure, BuildPhase};
 use crate::api::common::Source;
 use crate::api::{Kind, Mark, keys};
 use crate::cluster::conditions;
@@ -37,12 +38,16 @@ pub enum Finding<'a> {
 pub struct KeyFinding<'a> {
     /// The key.
     pub key: &'a BuildKey,
-    /// Name of its run.
-    pub run_name: &'a str,
     /// Registry and name of its image.
     pub repository: &'a str,
-    /// The decision. [`Decision::Create`] has become [`Decision::Show`] by now.
+    /// The decision. [`Decision::Create`] has become [`Decision::Show`] or [`Wait::Turn`] by now.
     pub decision: Decision<'a>,
+    /// Why its newest run failed, if it did.
+    pub failure: Option<&'a BuildFailure>,
+    /// The value of `convoke.dev/rebuild`.
+    pub rebuild: Option<&'a str>,
+    /// How many builds run at once.
+    pub limits: Limits,
 }
 
 /// What is known of a build whose source is not known.
@@ -69,10 +74,10 @@ pub fn status(
     let mut new = old.clone();
     new.observed_generation = meta.generation;
     new.source = source(meta);
-    let summary = summary(&mut new, old, finding);
+    let summary = summary(&mut new, old, finding, now);
     builder_condition(&mut new, meta, finding, builder, now);
     let generation = meta.generation.unwrap_or_default();
-    let Summary { phase, ready, reason, message, stalled } = summary;
+    let Summary { phase, ready, reason, message, stalled, goes_on } = summary;
     conditions::Observed { generation, now }.set(
         &mut new.conditions,
         "Ready",
@@ -81,7 +86,7 @@ pub fn status(
         &message,
     );
     let list = &mut new.conditions;
-    if phase == BuildPhase::Building {
+    if phase == BuildPhase::Building || goes_on {
         conditions::Observed { generation, now }.set(
             list,
             "Reconciling",
@@ -104,7 +109,12 @@ pub fn status(
 }
 
 /// What the status says, from what was found. Sets the fields of the new status that are about the key.
-fn summary(new: &mut AgentBuildStatus, old: &AgentBuildStatus, finding: &Finding<'_>) -> Summary {
+fn summary(
+    new: &mut AgentBuildStatus,
+    old: &AgentBuildStatus,
+    finding: &Finding<'_>,
+    now: Timestamp,
+) -> Summary {
     let sync = new.source.as_ref().map(|source| source.sync.clone());
     match finding {
         Finding::SourcePending => {
@@ -132,18 +142,30 @@ fn summary(new: &mut AgentBuildStatus, old: &AgentBuildStatus, finding: &Finding
         }
         Finding::Broken(BuildProblem { reason, message, waiting }) => {
             // Without a key the status must not say how an older one ended.
+            forget_attempts(new);
             new.build_key = None;
-            new.pipeline_run = None;
             let phase = if *waiting { BuildPhase::Pending } else { BuildPhase::Failed };
             let stalled = !waiting;
             Summary { stalled, ..Summary::not_ready(phase, reason, message.clone()) }
         }
         Finding::Key(about) => {
-            let summary = about_key(new, old, about);
+            if old.build_key.as_deref() != Some(about.key.as_str()) {
+                // They were of another key.
+                forget_attempts(new);
+            }
+            let summary = about_key(new, old, about, now);
             new.build_key = Some(about.key.to_string());
             summary
         }
     }
+}
+
+/// Forgets the newest attempt of a key.
+fn forget_attempts(new: &mut AgentBuildStatus) {
+    new.pipeline_run = None;
+    new.attempt = None;
+    new.failure = None;
+    new.queued_at = None;
 }
 
 /// The new status of a build whose source is not known. A run that is under way is followed to its end first.
@@ -172,9 +194,11 @@ fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, finding: &Finding<'_>) -> bo
     let ready = old.conditions.iter().find(|condition| condition.type_ == "Ready");
     let reason = ready.and_then(|ready| Reason::parse(&ready.reason));
     let waits = reason.is_some_and(Reason::is_unknown_source);
+    // What it waited for does not come while no commit wants it.
+    let goes_on = reason.is_some_and(|reason| matches!(reason, Reason::Queued | Reason::Retrying));
     match finding {
         Finding::SourcePending => known,
-        Finding::NotInGit => known && !waits,
+        Finding::NotInGit => known && !waits && !goes_on,
         Finding::NotApplied | Finding::Broken(_) | Finding::Key(_) => false,
     }
 }
@@ -197,12 +221,15 @@ struct Summary {
     message: String,
     /// Whether the condition `Stalled` is set.
     stalled: bool,
+    /// Whether it goes on by itself although nothing is built now.
+    goes_on: bool,
 }
 
 impl Summary {
     /// The image is not there.
     fn not_ready(phase: BuildPhase, reason: &str, message: String) -> Self {
-        Self { phase, ready: "False", reason: reason.to_owned(), message, stalled: false }
+        let reason = reason.to_owned();
+        Self { phase, ready: "False", reason, message, stalled: false, goes_on: false }
     }
 
     /// The image is not there, and does not come without a change.
@@ -210,11 +237,16 @@ impl Summary {
         Self { stalled: true, ..Self::not_ready(phase, reason, message) }
     }
 
+    /// Nothing is built now, and the build begins by itself.
+    fn begins(reason: Reason, message: String) -> Self {
+        let waits = Self::not_ready(BuildPhase::Pending, reason.as_str(), message);
+        Self { goes_on: true, ..waits }
+    }
+
     /// The image is there.
     fn built(image: &str) -> Self {
-        let message = format!("built {image}");
-        let (phase, reason) = (BuildPhase::Succeeded, "Built".to_owned());
-        Self { phase, ready: "True", reason, message, stalled: false }
+        let (phase, message) = (BuildPhase::Succeeded, format!("built {image}"));
+        Self { ready: "True", ..Self::not_ready(phase, "Built", message) }
     }
 }
 
@@ -223,19 +255,19 @@ fn about_key(
     new: &mut AgentBuildStatus,
     old: &AgentBuildStatus,
     about: &KeyFinding<'_>,
+    now: Timestamp,
 ) -> Summary {
-    let KeyFinding { key, run_name, decision, .. } = about;
+    let KeyFinding { key, decision, failure, .. } = about;
+    let since = new.queued_at.take();
     match decision {
-        Decision::Show(run) => {
+        Decision::Show(run) | Decision::Cancel(run) => {
             new.pipeline_run = Some(run.name.clone());
+            new.attempt = Some(run.attempt);
             new.last_attempted_commit.clone_from(&run.commit);
+            new.last_handled_rebuild = about.rebuild.map(str::to_owned);
             about_run(new, about, run)
         }
         Decision::Keep if old.built_key.as_deref() == Some(key.as_str()) => {
-            if old.build_key.as_deref() != Some(key.as_str()) {
-                // The run of this key is long gone; the one of another key is not it.
-                new.pipeline_run = None;
-            }
             Summary::built(old.built_image.as_deref().unwrap_or_default())
         }
         Decision::Keep => {
@@ -245,77 +277,105 @@ fn about_key(
             let message = stalled.map_or("the build failed", |stalled| stalled.message.as_str());
             Summary::stalled(BuildPhase::Failed, reason, message.to_owned())
         }
-        Decision::Conflict => {
-            let message =
-                format!("PipelineRun {run_name} exists and is not ours; delete it to build");
-            new.pipeline_run = None;
+        Decision::Reuse(record) => {
+            let image = record.image.clone().unwrap_or_default();
+            let summary = Summary::built(&image);
+            new.built_image = Some(image);
+            new.built_key = Some(key.to_string());
+            new.last_built_commit.clone_from(&record.commit);
+            summary
+        }
+        Decision::Conflict(run) => {
+            let name = &run.name;
+            let message = format!("PipelineRun {name} exists and is not ours; delete it to build");
             Summary::stalled(BuildPhase::Pending, "Conflict", message)
         }
-        Decision::Leftover => {
+        Decision::Leftover(run) => {
             let message = format!(
-                "PipelineRun {run_name} is left from an earlier AgentBuild of this name: waiting until it is deleted"
+                "PipelineRun {} is left from an earlier AgentBuild of this name: waiting until it is deleted",
+                run.name
             );
-            new.pipeline_run = None;
             Summary::not_ready(BuildPhase::Pending, Reason::Replacing.as_str(), message)
         }
-        Decision::Wait(wait) => {
-            new.pipeline_run = None;
-            let (reason, message) = match wait {
-                Wait::TriggerOff => (
-                    Reason::TriggerOff,
-                    "the source changed, but trigger.onCommit is false: nothing is built",
-                ),
-                Wait::NoBuilder => {
-                    (Reason::BuilderUnavailable, "a build waits until Tekton is there")
-                }
-            };
-            Summary::not_ready(BuildPhase::Pending, reason.as_str(), message.into())
+        Decision::Enqueue | Decision::Create(_) | Decision::Wait(Wait::Turn) => {
+            new.queued_at = since.or_else(|| Some(now.to_string()));
+            let Limits { total, namespace } = about.limits;
+            let message = format!(
+                "waiting for its turn: at most {namespace} builds of a namespace run at once, and {total} in all"
+            );
+            Summary::begins(Reason::Queued, message)
         }
-        Decision::Create => {
-            let message = format!("creating PipelineRun {run_name}");
-            Summary::not_ready(BuildPhase::Pending, Reason::Creating.as_str(), message)
+        Decision::Supersede(run) | Decision::Wait(Wait::Behind(run)) => {
+            let commit = short(run.commit.as_deref());
+            let what = if matches!(decision, Decision::Supersede(_)) || run.stopping {
+                "stops"
+            } else {
+                "ends"
+            };
+            let message =
+                format!("waiting until PipelineRun {} of commit {commit} {what}", run.name);
+            Summary::begins(Reason::Queued, message)
+        }
+        Decision::Wait(Wait::Retry(at)) => {
+            if let Some(failure) = failure {
+                new.pipeline_run = Some(failure.pipeline_run.clone());
+                new.failure = Some((*failure).clone());
+            }
+            let why = new.failure.as_ref().map_or("the cluster was at fault", |why| &why.message);
+            let message = format!("it is tried again at {at:.0}: {why}");
+            Summary::begins(Reason::Retrying, message)
+        }
+        Decision::Wait(Wait::Cancelled) => {
+            let message = "it was cancelled before it began; to build it, annotate convoke.dev/rebuild with a new value";
+            Summary::stalled(BuildPhase::Failed, "Cancelled", message.into())
+        }
+        Decision::Wait(Wait::TriggerOff) => {
+            let message = "the source changed, but trigger.onCommit is false: nothing is built";
+            Summary::not_ready(BuildPhase::Pending, Reason::TriggerOff.as_str(), message.into())
+        }
+        Decision::Wait(Wait::NoBuilder) => {
+            let message = "a build waits until Tekton is there";
+            let reason = Reason::BuilderUnavailable.as_str();
+            Summary::not_ready(BuildPhase::Pending, reason, message.into())
         }
     }
 }
 
+/// The beginning of a commit id.
+fn short(commit: Option<&str>) -> String {
+    commit.unwrap_or_default().chars().take(12).collect()
+}
+
 /// The summary of a run. Sets the image in the new status when the run has built one.
 fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> Summary {
-    let KeyFinding { key, repository, .. } = about;
-    let commit: String = run.commit.as_deref().unwrap_or_default().chars().take(12).collect();
-    let name = &run.name;
+    let KeyFinding { key, repository, failure, .. } = about;
+    let (commit, name) = (short(run.commit.as_deref()), &run.name);
     match &run.outcome {
         RunOutcome::Running => {
-            let message = format!("building commit {commit} in PipelineRun {name}");
+            let stops = matches!(about.decision, Decision::Cancel(_)) || run.stopping;
+            let message = if stops {
+                format!("PipelineRun {name} of commit {commit} was cancelled and stops")
+            } else {
+                format!("building commit {commit} in PipelineRun {name}")
+            };
             Summary::not_ready(BuildPhase::Building, Reason::Building.as_str(), message)
         }
         RunOutcome::Failed { reason, message } => {
+            let reason = failure.map_or(reason, |failure| &failure.reason);
+            let message = failure.map_or(message, |failure| &failure.message);
             let message = format!("PipelineRun {name} of commit {commit} failed: {message}");
+            new.failure = failure.cloned();
             Summary::stalled(BuildPhase::Failed, reason, message)
         }
-        RunOutcome::Built { url: Some(url), .. } if without_tag(url) != *repository => {
-            let message = format!(
-                "PipelineRun {name} says that it pushed {url}, but spec.output asks for {repository}"
-            );
-            Summary::stalled(BuildPhase::Failed, "ImageMismatch", message)
-        }
-        RunOutcome::Built { digest, url: _ } => {
+        RunOutcome::Built { digest } => {
             let image = format!("{repository}@{digest}");
             let summary = Summary::built(&image);
             new.built_image = Some(image);
             new.built_key = Some(key.to_string());
             new.last_built_commit.clone_from(&run.commit);
+            new.failure = None;
             summary
         }
-    }
-}
-
-/// Registry and name of an image reference.
-fn without_tag(image: &str) -> &str {
-    let image = image.split_once('@').map_or(image, |(name, _)| name);
-    match image.rsplit_once(':') {
-        // A colon before the last slash is a port.
-        Some((name, tag)) if !tag.contains('/') => name,
-        _ => image,
     }
 }
 

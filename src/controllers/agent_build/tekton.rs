@@ -17,9 +17,10 @@ use tokio::task::JoinSet;
 use super::decide::Builder;
 use super::pipeline_run::OWNER_KIND;
 use super::run::Run;
+use super::turns::Turns;
 use crate::api::keys;
 use crate::cluster::reflector;
-use crate::cluster::store::{Key, Store};
+use crate::cluster::store::{Entry, Key, Store};
 use crate::runtime::queue::Queue;
 
 /// The definition that says whether Tekton is there.
@@ -80,9 +81,15 @@ impl Tekton {
             self.state.subscribe().wait_for(|state| !matches!(state, TektonState::Unknown)).await;
     }
 
-    /// Follows Tekton for ever. Every change of a run puts its AgentBuild on the queue; `changed` is called when Tekton
-    /// came or went.
-    pub async fn follow(&self, client: Client, queue: Arc<Queue>, changed: impl Fn()) {
+    /// Follows Tekton for ever. Every change of a run puts its AgentBuild on the queue, and the end of one those whose turn it is then;
+    /// `changed` is called when Tekton came or went.
+    pub async fn follow(
+        &self,
+        client: Client,
+        queue: Arc<Queue>,
+        turns: Arc<Turns>,
+        changed: impl Fn(),
+    ) {
         let config =
             Config::default().fields(&format!("metadata.name={DEFINITION}")).timeout(WATCH_SECONDS);
         let definitions: Api<Definition> = Api::all(client.clone());
@@ -124,7 +131,7 @@ impl Tekton {
             };
             if serves {
                 if watching.is_none() {
-                    watching = Some(Watching::start(&client, &queue));
+                    watching = Some(Watching::start(&client, &queue, &turns));
                 }
             } else if watching.take().is_some() || matches!(self.state(), TektonState::Unknown) {
                 tracing::info!("Tekton is not installed: builds wait");
@@ -151,14 +158,23 @@ struct Watching {
 }
 
 impl Watching {
-    fn start(client: &Client, queue: &Arc<Queue>) -> Self {
-        let store = Store::<Run>::new("PipelineRun");
-        let queue = queue.clone();
+    fn start(client: &Client, queue: &Arc<Queue>, turns: &Arc<Turns>) -> Self {
+        let owner = |run: &Run| run.owner_name.iter().cloned().collect();
+        let store = Store::<Run>::indexed("PipelineRun", owner);
+        let (queue, turns) = (queue.clone(), turns.clone());
+        // The store holds its listeners.
+        let all = Arc::downgrade(&store);
         store.on_change(move |change| {
             for run in [change.old, change.new].into_iter().flatten() {
                 if let Some(owner) = &run.value.owner_name {
                     queue.add(Key::new(change.key.namespace.as_str(), owner.as_str()));
                 }
+            }
+            let runs =
+                |run: Option<&Arc<Entry<Run>>>| run.is_some_and(|run| run.value.is_running());
+            let has_ended = runs(change.old) && !runs(change.new);
+            if let Some(runs) = all.upgrade().filter(|_| has_ended) {
+                turns.next(&runs).into_iter().for_each(|key| queue.add(key));
             }
         });
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());

@@ -16,14 +16,34 @@ fn build(name: &str) -> String {
     )
 }
 
-/// The repositories and commits that runs of a build were made of, in any order.
-async fn made_of(team: &Team<'_>, build: &str) -> Vec<(String, String)> {
+fn runs_api(team: &Team<'_>) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun");
     let resource = ApiResource::from_gvk_with_plural(&kind, "pipelineruns");
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(team.client.clone(), &team.namespace, &resource);
+    Api::namespaced_with(team.client.clone(), &team.namespace, &resource)
+}
+
+/// The runs of a build.
+async fn runs_of(team: &Team<'_>, build: &str) -> Vec<DynamicObject> {
     let selector = ListParams::default().labels(&format!("{}={build}", keys::OWNER_NAME));
-    let runs = api.list(&selector).await.expect("a list of runs").items;
+    runs_api(team).list(&selector).await.expect("a list of runs").items
+}
+
+/// What Tekton's controller says at the end: one run of a build goes on at a time.
+async fn end(team: &Team<'_>, build: &str) {
+    let results = json!([{"name": "IMAGE_DIGEST", "value": format!("sha256:{}", "a".repeat(64))}]);
+    let status = json!({"status": {"results": results, "conditions": [
+        {"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": ""},
+    ]}});
+    for run in runs_of(team, build).await {
+        let name = run.metadata.name.expect("a name");
+        let patch = Patch::Merge(&status);
+        runs_api(team).patch_status(&name, &PatchParams::default(), &patch).await.expect("its end");
+    }
+}
+
+/// The repositories and commits that runs of a build were made of, in any order.
+async fn made_of(team: &Team<'_>, build: &str) -> Vec<(String, String)> {
+    let runs = runs_of(team, build).await;
     let source = |run: &DynamicObject| {
         let value = |name: &str| {
             let params = run.data["spec"]["params"].as_array().expect("parameters").iter();
@@ -44,6 +64,7 @@ async fn wait_made_of(team: &Team<'_>, build: &str, url: &str, commit: &str) {
         if found { Ok(()) } else { Err(made) }
     })
     .await;
+    end(team, build).await;
 }
 
 /// A commit that changes the source.

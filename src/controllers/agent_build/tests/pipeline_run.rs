@@ -58,7 +58,8 @@ fn source() -> SourceAt {
 
 fn rendered(spec: &AgentBuildSpec, template: &ResolvedTemplate) -> Result<Value, SpecError> {
     let source = source();
-    let key = build_key(spec, &source, "registry.example.com:5000", "template").expect("a key");
+    let key =
+        build_key(spec, &source, "registry.example.com:5000", "template", None).expect("a key");
     render(&Build {
         namespace: "team",
         name: "reviewer",
@@ -178,7 +179,7 @@ fn a_timeout_of_zero_would_be_no_timeout() {
 
 #[test]
 fn b1_the_name_is_the_build_the_key_and_the_attempt() {
-    let key = build_key(&spec(), &source(), "r", "t").expect("a key");
+    let key = build_key(&spec(), &source(), "r", "t", None).expect("a key");
     let name = run_name("reviewer", &key, 1);
     assert_eq!(name, format!("reviewer-{}-1", key.short()));
     let long = "b".repeat(63);

@@ -5,7 +5,7 @@ use super::*;
 fn read(status: Value) -> Run {
     let object = json!({
         "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
-        "metadata": {"name": "r", "annotations": {BUILD_KEY: "k", keys::COMMIT: "c"}, "ownerReferences": [
+        "metadata": {"name": "r", "annotations": {BUILD_KEY: "k", keys::COMMIT: "c", ATTEMPT: "2", IMAGE: "r:5000/i"}, "ownerReferences": [
             {"apiVersion": "v1", "kind": "Other", "name": "x", "uid": "y"},
             {"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild", "name": "b", "uid": "u", "controller": true},
         ]},
@@ -32,11 +32,8 @@ fn b6_a_run_is_done_when_its_condition_says_so() {
     );
     let digest = format!("sha256:{}", "a".repeat(64));
     for name in ["IMAGE_DIGEST", "digest"] {
-        let results = json!([{"name": name, "value": format!("{digest}\n")}, {"name": "IMAGE_URL", "value": "r/i:t"}]);
-        assert_eq!(
-            ended("True", results),
-            RunOutcome::Built { digest: digest.clone(), url: Some("r/i:t".into()) }
-        );
+        let results = json!([{"name": name, "value": format!("{digest}\n")}, {"name": "IMAGE_URL", "value": "r:5000/i:t"}]);
+        assert_eq!(ended("True", results), RunOutcome::Built { digest: digest.clone() });
     }
     assert_eq!(
         ended("False", json!([])),
@@ -72,4 +69,49 @@ fn odd_objects_do_no_harm() {
     let long = json!({"conditions": [{"type": "Succeeded", "status": "False", "reason": "not a reason", "message": "ä".repeat(4000)}]});
     let RunOutcome::Failed { reason, message } = read(long).outcome else { panic!("failed") };
     assert_eq!((reason.as_str(), message.len()), ("BuildFailed", 1024));
+}
+
+#[test]
+fn b6_an_image_under_another_name_is_not_taken() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    for (url, taken) in [
+        ("r:5000/i:t".to_owned(), true),
+        ("r:5000/i".to_owned(), true),
+        (format!("r:5000/i@sha256:{}", "b".repeat(64)), true),
+        ("r:5000/other:t".into(), false),
+        ("evil.example.com/i:t".into(), false),
+    ] {
+        let results =
+            json!([{"name": "IMAGE_DIGEST", "value": digest}, {"name": "IMAGE_URL", "value": url}]);
+        match ended("True", results) {
+            RunOutcome::Built { .. } => assert!(taken, "{url}"),
+            RunOutcome::Failed { reason, .. } => {
+                assert!(!taken, "{url}");
+                assert_eq!(reason, "ImageMismatch");
+            }
+            RunOutcome::Running => panic!("{url} runs"),
+        }
+    }
+}
+
+#[test]
+fn b7_what_stops_a_run_and_which_try_it_is() {
+    let run = read(
+        json!({"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:30Z",
+        "childReferences": [{"kind": "CustomRun", "name": "x"}, {"kind": "TaskRun", "name": "r-build"}]}),
+    );
+    assert_eq!((run.attempt, run.task_run.as_deref()), (2, Some("r-build")));
+    let (began, ended) = (run.began.expect("a time"), run.ended.expect("a time"));
+    assert_eq!(ended.duration_since(began).as_secs(), 90);
+    assert!(!run.stopping && !run.superseded);
+    for (word, stops) in
+        [("Cancelled", true), ("StoppedRunFinally", true), ("PipelineRunPending", false)]
+    {
+        let object = json!({
+            "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "spec": {"status": word},
+            "metadata": {"name": "r", "annotations": {SUPERSEDED_BY: "k"}},
+        });
+        let run = Run::read(&serde_json::from_value(object).expect("an object"));
+        assert_eq!((run.stopping, run.superseded), (stops, true), "{word}");
+    }
 }

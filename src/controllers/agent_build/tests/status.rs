@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::super::decide::{Candidate, Trigger, decide};
+use super::super::decide::{Asked, Candidate, Trigger, decide};
+use super::super::failure::failure;
 use super::super::key::build_key;
 use super::*;
 use convoke_core::sync::commit::source_at::SourceAt;
@@ -23,7 +24,7 @@ fn key(tree: &str) -> BuildKey {
         paths: BTreeMap::new(),
         applied: None,
     };
-    build_key(&spec.expect("a spec"), &source, "registry:5000", "t").expect("a key")
+    build_key(&spec.expect("a spec"), &source, "registry:5000", "t", None).expect("a key")
 }
 
 fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
@@ -33,17 +34,21 @@ fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
         owner_name: Some(NAME.into()),
         key: Some(key.to_string()),
         commit: Some("c".repeat(40)),
+        attempt: 1,
+        image: Some(REPOSITORY.into()),
         created: Some(at(0)),
+        began: Some(at(0)),
+        ended: None,
         started: true,
+        stopping: false,
+        superseded: false,
+        task_run: None,
         outcome,
     }
 }
 
 fn built() -> RunOutcome {
-    RunOutcome::Built {
-        digest: format!("sha256:{}", "a".repeat(64)),
-        url: Some(format!("{REPOSITORY}:t")),
-    }
+    RunOutcome::Built { digest: format!("sha256:{}", "a".repeat(64)) }
 }
 
 fn failed() -> RunOutcome {
@@ -60,14 +65,43 @@ fn meta() -> ObjectMeta {
 
 /// Decides about a key of this build.
 fn decided<'a>(
-    old: &AgentBuildStatus,
+    old: &'a AgentBuildStatus,
     key: &'a BuildKey,
     run: Option<&'a Run>,
     on_commit: bool,
     builder: Builder,
 ) -> Decision<'a> {
     let trigger = if on_commit { Trigger::OnCommit } else { Trigger::Off };
-    decide(old, &Candidate { name: NAME, uid: UID, key, run, trigger, builder })
+    let failure = run.and_then(|run| failure(run, None)).map(|why| &*Box::leak(Box::new(why)));
+    let candidate = Candidate {
+        name: NAME,
+        uid: UID,
+        key,
+        runs: Vec::from_iter(run).leak(),
+        failure,
+        trigger,
+        retry_limit: 2,
+        asked: Asked::default(),
+        builder,
+        now: at(0),
+    };
+    decide(old, &candidate)
+}
+
+/// What was decided about a key.
+fn about<'a>(
+    key: &'a BuildKey,
+    decision: Decision<'a>,
+    failure: Option<&'a BuildFailure>,
+) -> Finding<'a> {
+    Finding::Key(KeyFinding {
+        key,
+        repository: REPOSITORY,
+        decision,
+        failure,
+        rebuild: None,
+        limits: Limits { total: 10, namespace: 4 },
+    })
 }
 
 fn next(
@@ -78,8 +112,8 @@ fn next(
     now: i64,
 ) -> AgentBuildStatus {
     let decision = decided(old, key, live, true, builder);
-    let found = Finding::Key(KeyFinding { key, run_name: "run", repository: REPOSITORY, decision });
-    status(old, &meta(), &found, builder, at(now))
+    let failure = live.and_then(|run| failure(run, None));
+    status(old, &meta(), &about(key, decision, failure.as_ref()), builder, at(now))
 }
 
 fn condition<'a>(status: &'a AgentBuildStatus, type_: &str) -> Option<(&'a str, &'a str)> {
@@ -91,7 +125,7 @@ fn condition<'a>(status: &'a AgentBuildStatus, type_: &str) -> Option<(&'a str, 
 fn b1_a_new_key_creates_and_a_known_one_never_again() {
     let (one, two) = (key("1"), key("2"));
     let empty = AgentBuildStatus::default();
-    assert_eq!(decided(&empty, &one, None, true, Builder::Available), Decision::Create);
+    assert_eq!(decided(&empty, &one, None, true, Builder::Available), Decision::Enqueue);
     let run_of_one = run(&one, built());
     assert_eq!(
         decided(&empty, &one, Some(&run_of_one), true, Builder::Available),
@@ -103,7 +137,7 @@ fn b1_a_new_key_creates_and_a_known_one_never_again() {
         Decision::Keep,
         "its run was cleaned up"
     );
-    assert_eq!(decided(&done, &two, None, true, Builder::Available), Decision::Create);
+    assert_eq!(decided(&done, &two, None, true, Builder::Available), Decision::Enqueue);
     let building = next(&done, &two, Some(&run(&two, RunOutcome::Running)), Builder::Available, 2);
     assert_eq!(
         decided(&building, &one, None, true, Builder::Available),
@@ -112,7 +146,7 @@ fn b1_a_new_key_creates_and_a_known_one_never_again() {
     );
     assert_eq!(
         decided(&building, &two, None, true, Builder::Available),
-        Decision::Create,
+        Decision::Enqueue,
         "its run was deleted"
     );
 }
@@ -123,7 +157,7 @@ fn b7_a_failed_key_is_not_tried_again_until_it_changes() {
     let broken =
         next(&AgentBuildStatus::default(), &one, Some(&run(&one, failed())), Builder::Available, 1);
     assert_eq!(decided(&broken, &one, None, true, Builder::Available), Decision::Keep);
-    assert_eq!(decided(&broken, &key("2"), None, true, Builder::Available), Decision::Create);
+    assert_eq!(decided(&broken, &key("2"), None, true, Builder::Available), Decision::Enqueue);
     let kept = next(&broken, &one, None, Builder::Available, 9);
     assert_eq!(kept, broken, "settled: nothing to write");
     assert_eq!(condition(&kept, "Ready"), Some(("False", "BuildFailed")));
@@ -142,7 +176,7 @@ fn b1_a_problem_is_no_failed_build() {
     });
     let missing = status(&broken, &meta(), &found, Builder::Available, at(2));
     assert_eq!((missing.phase, &missing.build_key), (Some(BuildPhase::Failed), &None));
-    assert_eq!(decided(&missing, &one, None, true, Builder::Available), Decision::Create);
+    assert_eq!(decided(&missing, &one, None, true, Builder::Available), Decision::Enqueue);
 }
 
 #[test]
@@ -181,32 +215,6 @@ fn b6_the_last_good_image_stays_while_a_newer_key_builds_or_fails() {
 }
 
 #[test]
-fn b6_an_image_under_another_name_is_not_taken() {
-    let one = key("1");
-    for (url, taken) in [
-        (format!("{REPOSITORY}:t"), true),
-        (REPOSITORY.to_owned(), true),
-        (format!("{REPOSITORY}@sha256:{}", "b".repeat(64)), true),
-        ("registry:5000/team/other:t".into(), false),
-        ("evil.example.com/team/reviewer:t".into(), false),
-    ] {
-        let outcome = RunOutcome::Built {
-            digest: format!("sha256:{}", "a".repeat(64)),
-            url: Some(url.clone()),
-        };
-        let new = next(
-            &AgentBuildStatus::default(),
-            &one,
-            Some(&run(&one, outcome)),
-            Builder::Available,
-            1,
-        );
-        assert_eq!(new.built_image.is_some(), taken, "{url}");
-        assert_eq!(new.phase == Some(BuildPhase::Succeeded), taken, "{url}");
-    }
-}
-
-#[test]
 fn b8_without_tekton_the_key_is_shown_and_it_heals() {
     let one = key("1");
     let waiting = next(&AgentBuildStatus::default(), &one, None, Builder::NotInstalled, 1);
@@ -215,7 +223,7 @@ fn b8_without_tekton_the_key_is_shown_and_it_heals() {
         (Some(BuildPhase::Pending), Some(one.as_str()))
     );
     assert_eq!(condition(&waiting, "BuilderAvailable"), Some(("False", "TektonNotInstalled")));
-    assert_eq!(decided(&waiting, &one, None, true, Builder::Available), Decision::Create);
+    assert_eq!(decided(&waiting, &one, None, true, Builder::Available), Decision::Enqueue);
     let done = next(&waiting, &one, Some(&run(&one, built())), Builder::Available, 2);
     let gone = next(&done, &one, None, Builder::NotInstalled, 3);
     assert_eq!(
@@ -243,9 +251,7 @@ fn trigger_off_builds_nothing_and_says_so() {
     let empty = AgentBuildStatus::default();
     let decision = decided(&empty, &one, None, false, Builder::Available);
     assert_eq!(decision, Decision::Wait(Wait::TriggerOff));
-    let found =
-        Finding::Key(KeyFinding { key: &one, run_name: "run", repository: REPOSITORY, decision });
-    let new = status(&empty, &meta(), &found, Builder::Available, at(1));
+    let new = status(&empty, &meta(), &about(&one, decision, None), Builder::Available, at(1));
     assert_eq!(
         (new.phase, condition(&new, "Ready")),
         (Some(BuildPhase::Pending), Some(("False", "TriggerOff")))
@@ -284,7 +290,7 @@ fn b1_a_run_that_a_namesake_left_is_waited_for() {
     assert_eq!(condition(&waiting, "Stalled"), None, "it goes by itself");
     assert_eq!((&waiting.built_image, &waiting.pipeline_run), (&None, &None));
     let decide = |old, run, on_commit| decided(old, &one, run, on_commit, Builder::Available);
-    assert_eq!(decide(&waiting, None, true), Decision::Create, "its name is free");
+    assert_eq!(decide(&waiting, None, true), Decision::Enqueue, "its name is free");
     // It holds up nothing but a run.
     assert_eq!(decide(&empty, Some(&left), false), Decision::Wait(Wait::TriggerOff));
     let done = next(&empty, &one, Some(&run(&one, built())), Builder::Available, 1);
@@ -310,6 +316,21 @@ fn a_restart_says_nothing_until_the_source_is_known_again() {
         (new.phase, condition(&new, "Ready")),
         (Some(BuildPhase::Pending), Some(("False", "SourcePending")))
     );
+}
+
+#[test]
+fn b7_a_build_that_waits_for_its_turn_and_left_git_says_so_and_keeps_its_place_over_a_restart() {
+    let (one, empty) = (key("1"), AgentBuildStatus::default());
+    let waiting = next(&empty, &one, None, Builder::Available, 1);
+    assert_eq!(condition(&waiting, "Ready"), Some(("False", "Queued")));
+    assert_eq!(condition(&waiting, "Reconciling"), Some(("True", "Queued")));
+    let restarted = status(&waiting, &meta(), &Finding::SourcePending, Builder::Unknown, at(2));
+    assert_eq!(restarted, waiting);
+    let gone = status(&waiting, &meta(), &Finding::NotInGit, Builder::Available, at(3));
+    assert_eq!(condition(&gone, "Ready"), Some(("False", "NotInGit")));
+    assert_eq!(condition(&gone, "Reconciling"), None);
+    let later = next(&waiting, &one, None, Builder::Available, 9);
+    assert_eq!(later, waiting, "it keeps its place, and there is nothing to write");
 }
 
 #[test]
@@ -381,12 +402,7 @@ fn b7_a_failed_key_is_not_tried_again_after_something_was_waited_for() {
 
 /// What a live run shows.
 fn shown<'a>(key: &'a BuildKey, run: &'a Run) -> Finding<'a> {
-    Finding::Key(KeyFinding {
-        key,
-        run_name: "run",
-        repository: REPOSITORY,
-        decision: Decision::Show(run),
-    })
+    about(key, Decision::Show(run), None)
 }
 
 #[test]

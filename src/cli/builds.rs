@@ -1,0 +1,294 @@
+//! What people do to an AgentBuild: `convoke rebuild build/NAME`, `convoke cancel build/NAME`, and the logs of its newest run.
+
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{
+    ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams, Patch, PatchParams,
+};
+use serde_json::json;
+
+use super::connection::{Connection, ConnectionArgs, block_on};
+use super::logs::{self, Lines};
+use super::pods::{MAX_PODS, controller, refused};
+use super::terminal::Screen;
+use super::{CLUSTER, FOUND, Failure, USAGE, print};
+use crate::api::agent_build::{AgentBuildStatus, BuildPhase};
+use crate::api::{AgentBuild, GROUP, keys};
+use crate::cluster::client::{CallError, call};
+use convoke_core::text::{is_dns_label, quote};
+
+/// Field manager of the annotations.
+const MANAGER: &str = "convoke-cli";
+/// Words that name the kind.
+const KINDS: [&str; 4] = ["build", "builds", "agentbuild", "agentbuilds"];
+/// What Tekton puts before the name of a step to name its container.
+const STEP_PREFIX: &str = "step-";
+
+/// Build once more, or stop a build.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The AgentBuild: build/NAME
+    object: String,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// The name in `build/NAME`; `None` when this is another kind.
+pub(super) fn name_of(text: &str) -> Option<Result<&str, Failure>> {
+    let (kind, name) = text.split_once('/')?;
+    KINDS.contains(&kind.to_ascii_lowercase().as_str()).then(|| {
+        let wrong = || Failure::new(USAGE, format!("{}: this is no name", quote(text)));
+        if is_dns_label(name) { Ok(name) } else { Err(wrong()) }
+    })
+}
+
+/// The same where nothing else has a meaning. Without a kind it is a name.
+fn parse(text: &str) -> Result<&str, Failure> {
+    match name_of(text) {
+        Some(name) => name,
+        None if is_dns_label(text) => Ok(text),
+        None => Err(Failure::new(USAGE, format!("{}: this is no AgentBuild", quote(text)))
+            .hint("name it: build/NAME")),
+    }
+}
+
+fn api_of(connection: &Connection) -> Api<AgentBuild> {
+    Api::namespaced(connection.client.clone(), &connection.namespace)
+}
+
+async fn get(connection: &Connection, name: &str) -> Result<AgentBuild, Failure> {
+    call(api_of(connection).get(name)).await.map_err(|error| {
+        if error.is_gone() {
+            let namespace = &connection.namespace;
+            Failure::new(CLUSTER, format!("there is no AgentBuild {name} in {namespace}"))
+                .hint("name its namespace with -n")
+        } else {
+            connection.failure("get", "agentbuilds", &error)
+        }
+    })
+}
+
+async fn annotate(
+    connection: &Connection,
+    name: &str,
+    key: &str,
+    value: &str,
+) -> Result<(), Failure> {
+    let patch = json!({"metadata": {"annotations": {key: value}}});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let written = call(api_of(connection).patch(name, &params, &Patch::Merge(&patch))).await;
+    written.map(drop).map_err(|error| connection.failure("patch", "agentbuilds", &error))
+}
+
+/// `convoke rebuild build/NAME`.
+pub fn rebuild(args: &Args) -> Result<ExitCode, Failure> {
+    block_on(async {
+        let name = parse(&args.object)?;
+        let connection = Connection::open(&args.connection).await?;
+        get(&connection, name).await?;
+        annotate(&connection, name, keys::REBUILD, &Timestamp::now().to_string()).await?;
+        let namespace = &connection.namespace;
+        print(&format!(
+            "AgentBuild {name} is built once more. Follow it: convoke logs build/{name} -n {namespace} -f\n"
+        ))
+    })
+}
+
+/// `convoke cancel build/NAME`.
+pub fn cancel(args: &Args) -> Result<ExitCode, Failure> {
+    block_on(async {
+        let name = parse(&args.object)?;
+        let connection = Connection::open(&args.connection).await?;
+        let status = get(&connection, name).await?.status.unwrap_or_default();
+        let key = under_way(&status).ok_or_else(|| {
+            let phase = status.phase.map(|phase| format!(" ({phase:?})")).unwrap_or_default();
+            let namespace = &connection.namespace;
+            let message = format!("AgentBuild {name} in {namespace} builds nothing now{phase}");
+            Failure::new(FOUND, message)
+        })?;
+        annotate(&connection, name, keys::CANCEL, key).await?;
+        print(&format!(
+            "the build of AgentBuild {name} stops; build it again with: convoke rebuild build/{name} -n {}\n",
+            connection.namespace
+        ))
+    })
+}
+
+/// The key that is being built, or waits.
+fn under_way(status: &AgentBuildStatus) -> Option<&str> {
+    let waits =
+        status.conditions.iter().any(|one| one.type_ == "Reconciling" && one.status == "True");
+    let goes_on = status.phase == Some(BuildPhase::Building) || status.queued_at.is_some() || waits;
+    status.build_key.as_deref().filter(|_| goes_on)
+}
+
+/// What is wanted of the logs of a build.
+pub(super) struct Wanted<'a> {
+    pub(super) name: &'a str,
+    /// The step of the template; all, if none is named.
+    pub(super) step: Option<&'a str>,
+    pub(super) params: LogParams,
+}
+
+/// Writes the logs of the newest run of a build, one step after the other.
+pub(super) async fn show_logs(
+    connection: &Connection,
+    wanted: &Wanted<'_>,
+    screen: &mut Screen,
+) -> Result<ExitCode, Failure> {
+    let build = get(connection, wanted.name).await?;
+    let pod = loop {
+        match pod_of(connection, &build).await? {
+            Some(pod) => break pod,
+            None if wanted.params.follow => tokio::time::sleep(logs::LOOK).await,
+            None => return Err(no_pod(connection, &build)),
+        }
+        if screen.is_unread() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let all = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let steps: Vec<_> = all.filter_map(|one| one.name.strip_prefix(STEP_PREFIX)).collect();
+    if let Some(step) = wanted.step
+        && !steps.contains(&step)
+    {
+        let message = format!("the build has no step {}", quote(step));
+        return Err(Failure::new(FOUND, message).hint(format!("its steps: {}", steps.join(", "))));
+    }
+    for step in steps.iter().filter(|step| wanted.step.is_none_or(|want| want == **step)) {
+        let label = wanted.step.is_none().then_some(*step);
+        copy(connection, name, step, &wanted.params, label, screen).await?;
+        if screen.is_unread() {
+            break;
+        }
+    }
+    screen.end_line()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the log of a step to its end.
+async fn copy(
+    connection: &Connection,
+    pod: &str,
+    step: &str,
+    params: &LogParams,
+    label: Option<&str>,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
+    let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let params = LogParams { container: Some(format!("{STEP_PREFIX}{step}")), ..params.clone() };
+    let log = loop {
+        match call(api.log_stream(pod, &params)).await {
+            Ok(log) => break log,
+            // The containers of the pod have not begun.
+            Err(CallError::Refused(status)) if status.code == 400 && params.follow => {
+                tokio::time::sleep(logs::LOOK).await;
+            }
+            Err(error) => return Err(logs::failure(connection, pod, &error)),
+        }
+    };
+    let mut lines = Lines::new(log);
+    while let Some(line) = lines.next().await.map_err(|why| logs::broken(pod, &why))? {
+        logs::write(screen, label, &line)?;
+        if screen.is_unread() {
+            return Ok(());
+        }
+    }
+    screen.end_line()
+}
+
+/// The pod of the newest run of a build, if it is there. A pod is found by who controls it: everybody may give one any labels.
+async fn pod_of(connection: &Connection, build: &AgentBuild) -> Result<Option<Pod>, Failure> {
+    let name = build.metadata.name.as_deref().unwrap_or_default();
+    let now = get(connection, name).await?;
+    let Some(run) = now.status.and_then(|status| status.pipeline_run) else { return Ok(None) };
+    let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let params =
+        ListParams::default().labels(&format!("tekton.dev/pipelineRun={run}")).limit(MAX_PODS);
+    let pods = call(api.list(&params))
+        .await
+        .map_err(|error| refused(connection, "list", "pods", &error))?;
+    for pod in pods.items {
+        let Some(task) = controller(&pod.metadata, "tekton.dev", "TaskRun") else { continue };
+        let Some(task) = tekton(connection, "TaskRun", "taskruns", &task.name, &task.uid).await?
+        else {
+            continue;
+        };
+        let Some(owner) = controller(&task.metadata, "tekton.dev", "PipelineRun") else { continue };
+        let Some(owner) =
+            tekton(connection, "PipelineRun", "pipelineruns", &owner.name, &owner.uid).await?
+        else {
+            continue;
+        };
+        let owner = controller(&owner.metadata, GROUP, "AgentBuild");
+        if owner.is_some_and(|owner| Some(&owner.uid) == build.metadata.uid.as_ref()) {
+            return Ok(Some(pod));
+        }
+    }
+    Ok(None)
+}
+
+/// An object of Tekton, if it is the one with this UID.
+async fn tekton(
+    connection: &Connection,
+    kind: &str,
+    plural: &str,
+    name: &str,
+    uid: &str,
+) -> Result<Option<DynamicObject>, Failure> {
+    let resource = GroupVersionKind::gvk("tekton.dev", "v1", kind);
+    let resource = ApiResource::from_gvk_with_plural(&resource, plural);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(connection.client.clone(), &connection.namespace, &resource);
+    match call(api.get(name)).await {
+        Ok(object) => Ok(Some(object).filter(|object| object.metadata.uid.as_deref() == Some(uid))),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(refused(connection, "get", plural, &error)),
+    }
+}
+
+fn no_pod(connection: &Connection, build: &AgentBuild) -> Failure {
+    let name = build.metadata.name.as_deref().unwrap_or_default();
+    let says = build.status.as_ref().and_then(|status| status.message.as_deref());
+    let says = says.map(|says| format!(": {says}")).unwrap_or_default();
+    let namespace = &connection.namespace;
+    let message = format!("AgentBuild {name} in {namespace} has no pod of a build{says}");
+    Failure::new(FOUND, message)
+        .hint(format!("see why: kubectl -n {namespace} describe agentbuild {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d7_a_build_is_named_with_or_without_its_kind() {
+        for text in ["build/reviewer", "AgentBuild/reviewer", "agentbuilds/reviewer", "reviewer"] {
+            assert_eq!(parse(text).expect(text), "reviewer");
+        }
+        for text in ["agent/reviewer", "build/", "build/a/b", "Reviewer", ""] {
+            assert_eq!(parse(text).map_err(|failure| failure.code), Err(USAGE), "{text}");
+        }
+        assert!(name_of("agent/reviewer").is_none() && name_of("reviewer").is_none());
+    }
+
+    #[test]
+    fn b8_what_ended_is_not_cancelled() {
+        let status = |phase, queued: bool| AgentBuildStatus {
+            phase: Some(phase),
+            build_key: Some("k".into()),
+            queued_at: queued.then(|| "2026-01-01T00:00:00Z".into()),
+            ..AgentBuildStatus::default()
+        };
+        assert_eq!(under_way(&status(BuildPhase::Building, false)), Some("k"));
+        assert_eq!(under_way(&status(BuildPhase::Pending, true)), Some("k"));
+        assert_eq!(under_way(&status(BuildPhase::Pending, false)), None);
+        assert_eq!(under_way(&status(BuildPhase::Succeeded, false)), None);
+        assert_eq!(under_way(&AgentBuildStatus::default()), None);
+    }
+}

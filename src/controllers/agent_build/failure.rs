@@ -1,0 +1,203 @@
+//! (pure) Why a PipelineRun failed, and who or what has to change before another one can succeed.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
+use serde_json::Value;
+
+use super::run::{Run, RunOutcome, shortened};
+use crate::api::agent_build::{BuildFailure, FailureClass};
+
+/// The reason of a run that was stopped for a newer build key.
+pub const SUPERSEDED: &str = "Superseded";
+/// The pause before the first retry. Each further one is four times as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(15);
+/// The longest pause before a retry.
+const MAX_PAUSE: Duration = Duration::from_secs(600);
+
+/// What Tekton says of a TaskRun.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskRun {
+    /// The reason of its condition.
+    pub reason: String,
+    /// The message of its condition.
+    pub message: String,
+    /// Its pod.
+    pub pod: Option<String>,
+    /// The first step that failed.
+    pub failed: Option<FailedStep>,
+}
+
+/// A step that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedStep {
+    /// Its name.
+    pub name: String,
+    /// Its exit code.
+    pub exit_code: i32,
+    /// Whether it was killed for its memory.
+    pub out_of_memory: bool,
+}
+
+impl TaskRun {
+    /// Reads a TaskRun. Nothing in it is trusted to be there or to be of the right type.
+    #[must_use]
+    pub fn read(object: &DynamicObject) -> Self {
+        let status = object.data.get("status").unwrap_or(&Value::Null);
+        let list = |key: &str| status[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        let condition = list("conditions").iter().find(|one| one["type"] == "Succeeded");
+        let text =
+            |key: &str| condition.and_then(|one| one[key].as_str()).unwrap_or_default().to_owned();
+        Self {
+            reason: text("reason"),
+            message: text("message"),
+            pod: status["podName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned),
+            failed: list("steps").iter().find_map(failed_step),
+        }
+    }
+}
+
+/// The step, if it failed by itself. Steps behind one that failed did not run, and Tekton gives them an exit code, too.
+fn failed_step(step: &Value) -> Option<FailedStep> {
+    let ended = &step["terminated"];
+    let exit_code = i32::try_from(ended["exitCode"].as_i64()?).ok().filter(|code| *code != 0)?;
+    if matches!(step["terminationReason"].as_str(), Some("Skipped" | "Continued")) {
+        return None;
+    }
+    let name = step["name"].as_str()?.to_owned();
+    Some(FailedStep { name, exit_code, out_of_memory: ended["reason"] == "OOMKilled" })
+}
+
+/// Class, reason, and what it means, of an exit code. Steps of one's own may use the same ones (deploy/pipelines/README.md).
+fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)> {
+    use FailureClass::{Build, Infrastructure, Policy, Registry, Source};
+    Some(match code {
+        10 => (Source, "CommitNotFetched", "the commit cannot be fetched"),
+        11 => (Source, "WrongCommit", "the server gave another commit"),
+        12 => (Infrastructure, "GitUnreachable", "the Git server cannot be reached"),
+        20 => (Source, "SubfolderMissing", "the commit has no such folder"),
+        21 => (Source, "SubfolderOutside", "the folder lies outside of the repository"),
+        22 => (Source, "DockerfileMissing", "the folder has no such Dockerfile"),
+        30 => (Build, "BuildFailed", "the image cannot be built"),
+        31 => (Registry, "PushDenied", "the registry refuses the image"),
+        32 => (Infrastructure, "RegistryUnreachable", "the registry cannot be reached"),
+        40..=49 => (Policy, "PolicyFailed", "the image breaks a rule"),
+        _ => return None,
+    })
+}
+
+/// Reasons of a TaskRun by which the cluster was at fault.
+const OF_CLUSTER: [&str; 9] = [
+    "PodEvicted",
+    "TaskRunImagePullFailed",
+    "ExceededNodeResources",
+    "ExceededResourceQuota",
+    "PodCreationFailed",
+    "PodAdmissionFailed",
+    "InitContainerFailed",
+    "InitContainerOOM",
+    "TaskRunStopSidecarFailed",
+];
+
+/// Why a run failed; `None` for one that did not. `task` is its TaskRun, if there is one.
+#[must_use]
+pub fn failure(run: &Run, task: Option<&TaskRun>) -> Option<BuildFailure> {
+    let RunOutcome::Failed { reason, message } = &run.outcome else { return None };
+    let step = task.and_then(|task| task.failed.as_ref());
+    let Why { class, reason, message } = why(run, reason, message, task);
+    Some(BuildFailure {
+        pipeline_run: run.name.clone(),
+        class,
+        reason,
+        // A step that was killed from outside did not fail by itself.
+        step: step.filter(|_| class != FailureClass::Cancelled).map(|step| step.name.clone()),
+        exit_code: step.filter(|_| class != FailureClass::Cancelled).map(|step| step.exit_code),
+        message: shortened(&message),
+        at: run.ended.or(run.began).or(run.created).map(|time| time.to_string()),
+    })
+}
+
+struct Why {
+    class: FailureClass,
+    reason: String,
+    message: String,
+}
+
+impl Why {
+    fn new(class: FailureClass, reason: &str, message: impl Into<String>) -> Self {
+        Self { class, reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+/// `reason` and `message` are those of the PipelineRun.
+fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
+    use FailureClass::{Build, Cancelled, Infrastructure, Policy};
+    let stopped = matches!(reason, "Cancelled" | "CancelledRunFinally" | "StoppedRunFinally");
+    if stopped && run.superseded {
+        return Why::new(Cancelled, SUPERSEDED, "it was stopped for a newer commit");
+    }
+    if stopped || run.stopping {
+        return Why::new(Cancelled, "Cancelled", "it was cancelled");
+    }
+    let Some(task) = task else {
+        let class = if reason == "CreateRunFailed" { Infrastructure } else { Build };
+        return Why::new(class, reason, message);
+    };
+    if reason == "PipelineRunTimeout" || task.reason == "TaskRunTimeout" {
+        return Why::new(Build, "TimedOut", "it took longer than spec.timeout");
+    }
+    if task.message.contains("violates PodSecurity") {
+        return Why::new(Policy, "PodRefused", task.message.as_str());
+    }
+    if OF_CLUSTER.contains(&task.reason.as_str()) {
+        return Why::new(Infrastructure, &task.reason, task.message.as_str());
+    }
+    let Some(step) = &task.failed else {
+        let reason = if task.reason.is_empty() { reason } else { &task.reason };
+        let message = if task.message.is_empty() { message } else { &task.message };
+        return Why::new(Build, reason, message);
+    };
+    let (name, code) = (&step.name, step.exit_code);
+    if step.out_of_memory {
+        let message = format!("step {name} needed more memory than its limit");
+        return Why::new(Build, "OutOfMemory", message);
+    }
+    match of_exit_code(code) {
+        Some((class, reason, what)) => {
+            Why::new(class, reason, format!("step {name} failed with exit code {code}: {what}"))
+        }
+        None => Why::new(Build, "StepFailed", format!("step {name} failed with exit code {code}")),
+    }
+}
+
+/// When a build that failed is tried again by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Never: something has to change.
+    Never,
+    /// At this time.
+    At(Timestamp),
+}
+
+/// When a build is tried again whose `attempt`-th try failed so.
+#[must_use]
+pub fn retry(failure: &BuildFailure, attempt: u32, limit: u32) -> Retry {
+    let at = failure.at.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
+    let at = at.unwrap_or(Timestamp::UNIX_EPOCH);
+    match failure.class {
+        // The commit for which it was stopped is no longer the newest one.
+        FailureClass::Cancelled if failure.reason == SUPERSEDED => Retry::At(at),
+        FailureClass::Infrastructure if attempt <= limit => {
+            let factor = 4u32.saturating_pow(attempt.saturating_sub(1));
+            let pause = FIRST_PAUSE.saturating_mul(factor).min(MAX_PAUSE);
+            Retry::At(at.checked_add(pause).unwrap_or(at))
+        }
+        _ => Retry::Never,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/failure.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+//! (pure) The builds that ended: which of them the status tells, and whose PipelineRuns are removed.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::failure::{SUPERSEDED, failure};
+use super::key::BuildKey;
+use super::run::{Run, RunOutcome};
+use crate::api::agent_build::{AgentBuildStatus, BuildHistory, BuildRecord, BuildResult};
+
+/// How long a build takes as long as none has succeeded.
+const UNKNOWN_USUAL_TIME: SignedDuration = SignedDuration::from_secs(120);
+
+/// The builds that ended, the newest first: those that were known before, and those of these runs. As many of each kind as the limits
+/// say.
+#[must_use]
+pub fn records<'a>(
+    old: &[BuildRecord],
+    runs: impl IntoIterator<Item = &'a Run>,
+    limits: &BuildHistory,
+) -> Vec<BuildRecord> {
+    let mut all: BTreeMap<String, BuildRecord> =
+        old.iter().map(|record| (record.pipeline_run.clone(), record.clone())).collect();
+    for record in runs.into_iter().filter_map(record) {
+        all.insert(record.pipeline_run.clone(), record);
+    }
+    let mut all: Vec<_> = all.into_values().collect();
+    let began = |record: &BuildRecord| {
+        record.started_at.as_deref().and_then(|text| text.parse::<Timestamp>().ok())
+    };
+    all.sort_by(|one, other| {
+        began(other).cmp(&began(one)).then_with(|| one.pipeline_run.cmp(&other.pipeline_run))
+    });
+    let (mut successful, mut failed) = (limits.successful, limits.failed);
+    all.retain(|record| {
+        let left = if is_good(record) { &mut successful } else { &mut failed };
+        let stays = *left > 0;
+        *left = left.saturating_sub(1);
+        stays
+    });
+    all
+}
+
+fn is_good(record: &BuildRecord) -> bool {
+    record.result == BuildResult::Succeeded
+}
+
+/// The record of a run that has ended.
+fn record(run: &Run) -> Option<BuildRecord> {
+    let result = match &run.outcome {
+        RunOutcome::Running => return None,
+        RunOutcome::Built { .. } => BuildResult::Succeeded,
+        RunOutcome::Failed { .. } => match failure(run, None)?.reason.as_str() {
+            SUPERSEDED => BuildResult::Superseded,
+            "Cancelled" => BuildResult::Cancelled,
+            _ => BuildResult::Failed,
+        },
+    };
+    let image = match (&run.outcome, &run.image) {
+        (RunOutcome::Built { digest }, Some(image)) => Some(format!("{image}@{digest}")),
+        _ => None,
+    };
+    let began = run.began.or(run.created);
+    let seconds = began.zip(run.ended).map(|(began, ended)| ended.duration_since(began).as_secs());
+    Some(BuildRecord {
+        pipeline_run: run.name.clone(),
+        key: run.key.clone()?,
+        result,
+        commit: run.commit.clone(),
+        image,
+        started_at: began.map(|time| time.to_string()),
+        seconds,
+    })
+}
+
+/// The image that an earlier build of this key made.
+#[must_use]
+pub fn image_of<'a>(history: &'a [BuildRecord], key: &BuildKey) -> Option<&'a BuildRecord> {
+    let mut good = history.iter().filter(|record| is_good(record) && record.image.is_some());
+    good.find(|record| record.key == key.as_str())
+}
+
+/// Takes the image of a build that has just ended, of a key that is no longer the newest one: until that has an image, there is no
+/// newer one. Without this, commits that come faster than builds end would keep every image away. `old` is the status before.
+pub fn take_what_ended(new: &mut AgentBuildStatus, old: &AgentBuildStatus) {
+    if new.built_key.is_some() && new.built_key == new.build_key {
+        return;
+    }
+    let is_new = |record: &&BuildRecord| {
+        !old.history.iter().any(|known| known.pipeline_run == record.pipeline_run)
+    };
+    let good = |record: &&BuildRecord| is_good(record) && record.image.is_some();
+    if let Some(record) = new.history.iter().filter(is_new).find(good).cloned() {
+        new.built_image = record.image;
+        new.built_key = Some(record.key);
+        new.last_built_commit = record.commit;
+    }
+}
+
+/// Whether a PipelineRun of this build is one too many. What runs stays, and so does the one that the status tells.
+#[must_use]
+pub fn is_surplus(run: &Run, status: &AgentBuildStatus) -> bool {
+    !run.is_running()
+        && status.pipeline_run.as_deref() != Some(run.name.as_str())
+        && !status.history.iter().any(|record| record.pipeline_run == run.name)
+}
+
+/// Whether a newer key may stop this run: not one that is half done, and not the second one in a row.
+#[must_use]
+pub fn may_supersede(history: &[BuildRecord], run: &Run, now: Timestamp) -> bool {
+    let last = history.first().map(|record| record.result);
+    let Some(began) = run.began else { return last != Some(BuildResult::Superseded) };
+    last != Some(BuildResult::Superseded) && now.duration_since(began) * 2 < usual_time(history)
+}
+
+/// How long a build takes: the median of those that made an image.
+fn usual_time(history: &[BuildRecord]) -> SignedDuration {
+    let good = history.iter().filter(|record| is_good(record));
+    let mut times: Vec<_> = good.filter_map(|record| record.seconds).collect();
+    times.sort_unstable();
+    let median = times.get(times.len() / 2);
+    median.map_or(UNKNOWN_USUAL_TIME, |seconds| SignedDuration::from_secs(*seconds))
+}
+
+#[cfg(test)]
+#[path = "tests/history.rs"]
+mod tests;

@@ -1,0 +1,238 @@
+use super::super::failure::failure;
+use super::*;
+use crate::api::agent_build::{BuildHistory, FailureClass};
+use crate::controllers::agent_build::history::records;
+
+const UID: &str = "uid";
+const NAME: &str = "reviewer";
+
+fn key(digit: char) -> BuildKey {
+    BuildKey::parse(&digit.to_string().repeat(64)).expect("a key")
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+fn run(key: &BuildKey, attempt: u32, outcome: RunOutcome) -> Run {
+    Run {
+        name: run_name(NAME, key, attempt),
+        owner_uid: Some(UID.into()),
+        owner_name: Some(NAME.into()),
+        key: Some(key.to_string()),
+        commit: None,
+        attempt,
+        image: Some("r/i".into()),
+        created: Some(at(0)),
+        began: Some(at(0)),
+        ended: (outcome != RunOutcome::Running).then(|| at(100)),
+        started: true,
+        stopping: false,
+        superseded: false,
+        task_run: None,
+        outcome,
+    }
+}
+
+fn built() -> RunOutcome {
+    RunOutcome::Built { digest: format!("sha256:{}", "a".repeat(64)) }
+}
+
+fn failed(reason: &str) -> RunOutcome {
+    RunOutcome::Failed { reason: reason.into(), message: "why".into() }
+}
+
+/// A candidate with these runs; `change` makes it another one.
+fn decided<'a>(
+    status: &'a AgentBuildStatus,
+    key: &'a BuildKey,
+    runs: &'a [Run],
+    change: impl FnOnce(&mut Candidate<'a>),
+) -> Decision<'a> {
+    let mut candidate = Candidate {
+        name: NAME,
+        uid: UID,
+        key,
+        runs: runs.iter().collect::<Vec<_>>().leak(),
+        failure: None,
+        trigger: Trigger::OnCommit,
+        retry_limit: 2,
+        asked: Asked::default(),
+        builder: Builder::Available,
+        now: at(1000),
+    };
+    candidate.failure =
+        candidate.newest().and_then(|run| failure(run, None)).map(|why| &*Box::leak(Box::new(why)));
+    change(&mut candidate);
+    decide(status, &candidate)
+}
+
+/// The status while a key waits for its turn.
+fn queued(key: &BuildKey) -> AgentBuildStatus {
+    AgentBuildStatus {
+        build_key: Some(key.to_string()),
+        queued_at: Some(at(1).to_string()),
+        phase: Some(BuildPhase::Pending),
+        ..AgentBuildStatus::default()
+    }
+}
+
+fn of_cluster(run: &Run) -> BuildFailure {
+    BuildFailure { class: FailureClass::Infrastructure, ..failure(run, None).expect("a failure") }
+}
+
+#[test]
+fn b7_a_run_is_created_only_after_its_place_in_the_queue_was_written() {
+    let (one, two, empty) = (key('1'), key('2'), AgentBuildStatus::default());
+    assert_eq!(decided(&empty, &one, &[], |_| {}), Decision::Enqueue);
+    assert_eq!(decided(&queued(&one), &one, &[], |_| {}), Decision::Create(1));
+    assert_eq!(
+        decided(&queued(&one), &two, &[], |_| {}),
+        Decision::Enqueue,
+        "a newer key takes a place of its own"
+    );
+}
+
+#[test]
+fn b7_only_one_run_of_a_build_goes_on_at_a_time() {
+    let (one, two) = (key('1'), key('2'));
+    let runs = [run(&one, 1, RunOutcome::Running)];
+    let status = queued(&two);
+    // It began a moment ago.
+    let young = decided(&status, &two, &runs, |it| it.now = at(1));
+    assert_eq!(young, Decision::Supersede(&runs[0]));
+    assert_eq!(decided(&status, &two, &runs, |_| {}), Decision::Wait(Wait::Behind(&runs[0])));
+    let stopping = [Run { stopping: true, ..runs[0].clone() }];
+    let told = decided(&status, &two, &stopping, |it| it.now = at(1));
+    assert_eq!(told, Decision::Wait(Wait::Behind(&stopping[0])), "it is told to stop once");
+    let over = [Run { superseded: true, ..run(&one, 1, failed("Cancelled")) }];
+    assert_eq!(decided(&status, &two, &over, |_| {}), Decision::Create(1));
+    // The run of another AgentBuild of this name, which is gone.
+    let left = [Run { owner_uid: Some("earlier".into()), ..runs[0].clone() }];
+    assert_eq!(decided(&status, &two, &left, |_| {}), Decision::Create(1));
+}
+
+#[test]
+fn b7_a_key_that_was_superseded_is_built_when_it_is_wanted_again() {
+    let (one, status) = (key('1'), AgentBuildStatus::default());
+    let runs = [Run { superseded: true, stopping: true, ..run(&one, 1, failed("Cancelled")) }];
+    assert_eq!(decided(&status, &one, &runs, |it| it.retry_limit = 0), Decision::Enqueue);
+    assert_eq!(decided(&queued(&one), &one, &runs, |_| {}), Decision::Create(2));
+}
+
+#[test]
+fn b7_the_cluster_is_given_another_chance_and_no_more_than_the_limit() {
+    let one = key('1');
+    let runs = [run(&one, 1, failed("Failed"))];
+    let why = of_cluster(&runs[0]);
+    let status = AgentBuildStatus {
+        pipeline_run: Some(runs[0].name.clone()),
+        attempt: Some(1),
+        failure: Some(why.clone()),
+        queued_at: None,
+        ..queued(&one)
+    };
+    let early = decided(&status, &one, &runs, |it| (it.failure, it.now) = (Some(&why), at(101)));
+    assert_eq!(early, Decision::Wait(Wait::Retry(at(115))));
+    let enough = decided(&status, &one, &runs, |it| (it.failure, it.retry_limit) = (Some(&why), 0));
+    assert_eq!(enough, Decision::Show(&runs[0]));
+    let due = decided(&status, &one, &runs, |it| it.failure = Some(&why));
+    assert_eq!(due, Decision::Enqueue);
+    let waits = AgentBuildStatus { queued_at: Some(at(1).to_string()), ..status };
+    assert_eq!(decided(&waits, &one, &runs, |it| it.failure = Some(&why)), Decision::Create(2));
+    // The same without the run: the status knows.
+    assert_eq!(decided(&waits, &one, &[], |_| {}), Decision::Create(2));
+    // Other failures are not tried again.
+    assert_eq!(decided(&waits, &one, &runs, |_| {}), Decision::Show(&runs[0]));
+    // The second try has an image: the first one is forgotten.
+    let both = [runs[0].clone(), run(&one, 2, built())];
+    assert_eq!(decided(&waits, &one, &both, |_| {}), Decision::Show(&both[1]));
+    // And the other way round: what is built stays built.
+    let both = [run(&one, 1, built()), run(&one, 2, failed("Failed"))];
+    assert_eq!(decided(&waits, &one, &both, |_| {}), Decision::Show(&both[0]));
+}
+
+#[test]
+fn b8_a_run_that_somebody_deletes_is_made_again_and_one_that_failed_is_not() {
+    let one = key('1');
+    let going = AgentBuildStatus {
+        phase: Some(BuildPhase::Building),
+        pipeline_run: Some(run_name(NAME, &one, 2)),
+        attempt: Some(2),
+        queued_at: None,
+        ..queued(&one)
+    };
+    assert_eq!(decided(&going, &one, &[], |_| {}), Decision::Enqueue);
+    let waits = AgentBuildStatus { queued_at: Some(at(1).to_string()), ..going.clone() };
+    assert_eq!(decided(&waits, &one, &[], |_| {}), Decision::Create(2), "the same try");
+    let off = decided(&going, &one, &[], |it| it.trigger = Trigger::Off);
+    assert_eq!(off, Decision::Enqueue, "it was wanted once");
+    let failed = AgentBuildStatus { phase: Some(BuildPhase::Failed), ..going };
+    assert_eq!(decided(&failed, &one, &[], |_| {}), Decision::Keep);
+}
+
+#[test]
+fn b1_a_revert_takes_the_image_of_the_earlier_build() {
+    let (one, two) = (key('1'), key('2'));
+    let history = records(&[], &[run(&one, 1, built())], &BuildHistory::default());
+    let status = AgentBuildStatus {
+        built_key: Some(two.to_string()),
+        built_image: Some("r/i@sha256:2".into()),
+        history,
+        ..queued(&two)
+    };
+    for builder in [Builder::Available, Builder::NotInstalled] {
+        let decision = decided(&status, &one, &[], |it| {
+            (it.builder, it.trigger) = (builder, Trigger::Off);
+        });
+        assert_eq!(decision, Decision::Reuse(&status.history[0]));
+    }
+}
+
+#[test]
+fn b8_people_cancel_one_key_and_no_other() {
+    let (one, two, empty) = (key('1'), key('2'), AgentBuildStatus::default());
+    let cancel = |key: &BuildKey| Asked { cancel: Some(key.to_string().leak()), rebuild: None };
+    let runs = [run(&one, 1, RunOutcome::Running)];
+    assert_eq!(
+        decided(&empty, &one, &runs, |it| it.asked = cancel(&one)),
+        Decision::Cancel(&runs[0])
+    );
+    assert_eq!(
+        decided(&empty, &one, &runs, |it| it.asked = cancel(&two)),
+        Decision::Show(&runs[0])
+    );
+    let stopping = [Run { stopping: true, ..runs[0].clone() }];
+    assert_eq!(
+        decided(&empty, &one, &stopping, |it| it.asked = cancel(&one)),
+        Decision::Show(&stopping[0])
+    );
+    // Before it began.
+    let waits = queued(&one);
+    let decision = decided(&waits, &one, &[], |it| it.asked = cancel(&one));
+    assert_eq!(decision, Decision::Wait(Wait::Cancelled));
+    // What is built is not taken back, and what was cancelled is not tried again.
+    let good = [run(&one, 1, built())];
+    assert_eq!(
+        decided(&empty, &one, &good, |it| it.asked = cancel(&one)),
+        Decision::Show(&good[0])
+    );
+    let over = [Run { stopping: true, ..run(&one, 1, failed("Cancelled")) }];
+    assert_eq!(decided(&empty, &one, &over, |_| {}), Decision::Show(&over[0]));
+}
+
+#[test]
+fn b8_a_rebuild_starts_one_build_although_no_commit_does() {
+    let (one, empty) = (key('1'), AgentBuildStatus::default());
+    let off = |rebuild| {
+        move |it: &mut Candidate<'_>| {
+            it.trigger = Trigger::Off;
+            it.asked.rebuild = rebuild;
+        }
+    };
+    assert_eq!(decided(&empty, &one, &[], off(None)), Decision::Wait(Wait::TriggerOff));
+    assert_eq!(decided(&empty, &one, &[], off(Some("1"))), Decision::Enqueue);
+    let handled = AgentBuildStatus { last_handled_rebuild: Some("1".into()), ..empty };
+    assert_eq!(decided(&handled, &one, &[], off(Some("1"))), Decision::Wait(Wait::TriggerOff));
+    assert_eq!(decided(&handled, &one, &[], off(Some("2"))), Decision::Enqueue);
+}

@@ -1,0 +1,162 @@
+use serde_json::json;
+
+use super::*;
+use crate::api::agent_build::FailureClass::{
+    Build, Cancelled, Infrastructure, Policy, Registry, Source,
+};
+
+fn run(reason: &str) -> Run {
+    let object = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {"name": "r"},
+        "status": {"completionTime": "2026-01-01T00:00:00Z", "conditions": [
+            {"type": "Succeeded", "status": "False", "reason": reason, "message": "Tasks Completed: 1"},
+        ]},
+    });
+    Run::read(&serde_json::from_value(object).expect("an object"))
+}
+
+/// A TaskRun that failed so, with these steps: (name, exit code, reason, Tekton's reason).
+fn task(reason: &str, message: &str, steps: &[(&str, i32, &str, &str)]) -> TaskRun {
+    let steps: Vec<_> = steps
+        .iter()
+        .map(|(name, code, reason, why)| {
+            json!({"name": name, "terminated": {"exitCode": code, "reason": reason}, "terminationReason": why})
+        })
+        .collect();
+    let object = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "r-build"},
+        "status": {"podName": "r-build-pod", "steps": steps, "conditions": [
+            {"type": "Succeeded", "status": "False", "reason": reason, "message": message},
+        ]},
+    });
+    TaskRun::read(&serde_json::from_value(object).expect("an object"))
+}
+
+/// Class and reason of a run whose step ended with this exit code.
+fn of_step(code: i32) -> (FailureClass, String) {
+    let steps = [
+        ("clone", 0, "Completed", "Completed"),
+        ("x", code, "Error", "Error"),
+        ("y", 1, "Error", "Skipped"),
+    ];
+    let why = failure(&run("Failed"), Some(&task("Failed", "\"step-x\" exited", &steps)))
+        .expect("a failure");
+    assert_eq!(
+        (why.step.as_deref(), why.exit_code),
+        (Some("x"), Some(code)),
+        "not the one that was skipped"
+    );
+    assert!(
+        why.message.starts_with(&format!("step x failed with exit code {code}")),
+        "{}",
+        why.message
+    );
+    (why.class, why.reason)
+}
+
+#[test]
+fn b7_each_failure_has_a_class() {
+    for (code, class, reason) in [
+        (10, Source, "CommitNotFetched"),
+        (12, Infrastructure, "GitUnreachable"),
+        (20, Source, "SubfolderMissing"),
+        (22, Source, "DockerfileMissing"),
+        (30, Build, "BuildFailed"),
+        (31, Registry, "PushDenied"),
+        (32, Infrastructure, "RegistryUnreachable"),
+        (41, Policy, "PolicyFailed"),
+        (1, Build, "StepFailed"),
+        (137, Build, "StepFailed"),
+    ] {
+        assert_eq!(of_step(code), (class, reason.to_owned()), "{code}");
+    }
+    for (reason, message, class, want) in [
+        ("PodEvicted", "the node was low on memory", Infrastructure, "PodEvicted"),
+        ("TaskRunImagePullFailed", "back-off", Infrastructure, "TaskRunImagePullFailed"),
+        ("ExceededNodeResources", "no room", Infrastructure, "ExceededNodeResources"),
+        (
+            "PodCreationFailed",
+            "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\"",
+            Policy,
+            "PodRefused",
+        ),
+        ("PodCreationFailed", "the API server is away", Infrastructure, "PodCreationFailed"),
+        ("TaskRunTimeout", "failed to finish within 20m", Build, "TimedOut"),
+        ("TaskRunValidationFailed", "no such parameter", Build, "TaskRunValidationFailed"),
+    ] {
+        let why = failure(&run("Failed"), Some(&task(reason, message, &[]))).expect("a failure");
+        assert_eq!((why.class, why.reason.as_str()), (class, want), "{message}");
+    }
+    let killed = task("Failed", "", &[("build", 137, "OOMKilled", "Error")]);
+    let why = failure(&run("Failed"), Some(&killed)).expect("a failure");
+    assert_eq!((why.class, why.reason.as_str()), (Build, "OutOfMemory"));
+    let why = failure(&run("PipelineRunTimeout"), Some(&task("TaskRunCancelled", "", &[])))
+        .expect("a failure");
+    assert_eq!((why.class, why.reason.as_str()), (Build, "TimedOut"));
+}
+
+#[test]
+fn b7_what_was_stopped_is_no_failure_of_a_step() {
+    let killed = task("TaskRunCancelled", "", &[("build", 137, "Error", "Cancelled")]);
+    let why = failure(&run("Cancelled"), Some(&killed)).expect("a failure");
+    assert_eq!((why.class, why.reason.as_str(), why.step), (Cancelled, "Cancelled", None));
+    let superseded = Run { superseded: true, ..run("Cancelled") };
+    let why = failure(&superseded, Some(&killed)).expect("a failure");
+    assert_eq!((why.class, why.reason.as_str()), (Cancelled, SUPERSEDED));
+    // It failed before it could be stopped.
+    let late = Run { superseded: true, ..run("Failed") };
+    let why = failure(&late, Some(&task("Failed", "", &[("build", 30, "Error", "Error")])))
+        .expect("a failure");
+    assert_eq!(why.class, Build);
+}
+
+#[test]
+fn b7_without_a_task_run_the_pipeline_run_says_why() {
+    let why = failure(&run("PipelineValidationFailed"), None).expect("a failure");
+    assert_eq!(
+        (why.class, why.reason.as_str(), why.message.as_str()),
+        (Build, "PipelineValidationFailed", "Tasks Completed: 1")
+    );
+    let why = failure(&run("CreateRunFailed"), None).expect("a failure");
+    assert_eq!(why.class, Infrastructure);
+}
+
+#[test]
+fn b7_only_the_cluster_is_tried_again_with_longer_and_longer_pauses() {
+    let end: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+    let of = |class, reason: &str| BuildFailure {
+        pipeline_run: "r".into(),
+        class,
+        reason: reason.into(),
+        step: None,
+        exit_code: None,
+        message: String::new(),
+        at: Some(end.to_string()),
+    };
+    for class in [Source, Build, Registry, Policy, Cancelled] {
+        assert_eq!(retry(&of(class, "Why"), 1, 10), Retry::Never, "{class:?}");
+    }
+    let pauses: Vec<_> = (1..=8)
+        .map(|attempt| match retry(&of(Infrastructure, "Why"), attempt, 7) {
+            Retry::At(at) => Some(at.duration_since(end).as_secs()),
+            Retry::Never => None,
+        })
+        .collect();
+    let want = [15, 60, 240, 600, 600, 600, 600].map(Some);
+    assert_eq!(pauses, [&want[..], &[None]].concat());
+    assert_eq!(retry(&of(Infrastructure, "Why"), 1, 0), Retry::Never);
+    assert_eq!(retry(&of(Cancelled, SUPERSEDED), 9, 0), Retry::At(end));
+}
+
+#[test]
+fn b6_odd_objects_do_no_harm() {
+    for status in [
+        json!(null),
+        json!("x"),
+        json!({"conditions": 1, "steps": [1, {"terminated": "x"}, {"terminated": {"exitCode": 1e30}}]}),
+    ] {
+        let object = json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "t"}, "status": status});
+        let task = TaskRun::read(&serde_json::from_value(object).expect("an object"));
+        assert_eq!(task, TaskRun::default());
+    }
+}

@@ -1,0 +1,162 @@
+use super::*;
+
+const KEY: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+fn built() -> RunOutcome {
+    RunOutcome::Built { digest: format!("sha256:{}", "d".repeat(64)) }
+}
+
+fn failed(reason: &str) -> RunOutcome {
+    RunOutcome::Failed { reason: reason.into(), message: "why".into() }
+}
+
+/// A run that began then, and took ten seconds.
+fn run(name: &str, began: i64, outcome: RunOutcome) -> Run {
+    let ended = (outcome != RunOutcome::Running).then(|| at(began + 10));
+    Run {
+        name: name.into(),
+        owner_uid: Some("uid".into()),
+        owner_name: Some("reviewer".into()),
+        key: Some(KEY.into()),
+        commit: Some("c".into()),
+        attempt: 1,
+        image: Some("r/i".into()),
+        created: Some(at(began)),
+        began: Some(at(began)),
+        ended,
+        started: true,
+        stopping: false,
+        superseded: false,
+        task_run: None,
+        outcome,
+    }
+}
+
+fn limits(successful: u32, failed: u32) -> BuildHistory {
+    BuildHistory { successful, failed }
+}
+
+fn names(history: &[BuildRecord]) -> Vec<&str> {
+    history.iter().map(|record| record.pipeline_run.as_str()).collect()
+}
+
+#[test]
+fn b9_the_newest_of_each_kind_stay_and_nothing_that_runs_goes() {
+    let runs = [
+        run("good-1", 10, built()),
+        run("bad-1", 20, failed("Failed")),
+        run("good-2", 30, built()),
+        run("bad-2", 40, failed("Cancelled")),
+        run("good-3", 50, built()),
+        run("now", 60, RunOutcome::Running),
+    ];
+    let history = records(&[], &runs, &limits(2, 1));
+    assert_eq!(names(&history), ["good-3", "bad-2", "good-2"]);
+    let image = format!("r/i@sha256:{}", "d".repeat(64));
+    assert_eq!((history[0].image.as_ref(), history[0].seconds), (Some(&image), Some(10)));
+    assert_eq!((history[1].result, &history[1].image), (BuildResult::Cancelled, &None));
+    let status = AgentBuildStatus { history, ..AgentBuildStatus::default() };
+    let surplus: Vec<_> = runs.iter().filter(|run| is_surplus(run, &status)).collect();
+    assert_eq!(
+        surplus.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(),
+        ["good-1", "bad-1"]
+    );
+    // What the status tells stays although the limit is zero.
+    let told =
+        AgentBuildStatus { pipeline_run: Some("bad-1".into()), history: Vec::new(), ..status };
+    let surplus: Vec<_> = runs.iter().filter(|run| is_surplus(run, &told)).collect();
+    assert_eq!(
+        surplus.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(),
+        ["good-1", "good-2", "bad-2", "good-3"]
+    );
+}
+
+#[test]
+fn b9_what_is_known_stays_when_its_run_is_gone_and_is_written_once() {
+    let first = records(&[], &[run("good-1", 10, built())], &limits(5, 3));
+    let later = records(&first, &[run("good-2", 20, built())], &limits(5, 3));
+    assert_eq!(names(&later), ["good-2", "good-1"]);
+    assert_eq!(records(&later, &[], &limits(5, 3)), later, "settled: nothing to write");
+    assert_eq!(records(&later, &[run("good-2", 20, built())], &limits(5, 3)), later);
+    // A run of that name that was made anew.
+    let anew = records(&later, &[run("good-1", 30, failed("Failed"))], &limits(5, 3));
+    assert_eq!(names(&anew), ["good-1", "good-2"]);
+    assert_eq!(anew[0].result, BuildResult::Failed);
+    assert_eq!(names(&records(&later, &[], &limits(1, 0))), ["good-2"]);
+}
+
+#[test]
+fn b1_an_image_counts_only_for_its_own_key() {
+    let key = BuildKey::parse(KEY).expect("a key");
+    let other = Run { key: Some("b".repeat(64)), ..run("other", 5, built()) };
+    let unnamed = Run { image: None, ..run("unnamed", 6, built()) };
+    let history = records(&[], &[run("bad", 10, failed("Failed")), other, unnamed], &limits(5, 3));
+    assert_eq!(image_of(&history, &key), None);
+    let history =
+        records(&history, &[run("one", 20, built()), run("two", 30, built())], &limits(5, 3));
+    assert_eq!(image_of(&history, &key).map(|record| record.pipeline_run.as_str()), Some("two"));
+}
+
+#[test]
+fn b7_a_run_is_stopped_for_a_newer_one_before_half_of_its_time_and_never_twice_in_a_row() {
+    let (running, waiting) = (
+        run("now", 100, RunOutcome::Running),
+        Run { began: None, ..run("now", 100, RunOutcome::Running) },
+    );
+    // Nothing is known: two minutes.
+    assert!(may_supersede(&[], &running, at(159)));
+    assert!(!may_supersede(&[], &running, at(160)));
+    assert!(may_supersede(&[], &waiting, at(999)), "Tekton has not begun");
+    let good = |name: &str, began, seconds| Run {
+        ended: Some(at(began + seconds)),
+        ..run(name, began, built())
+    };
+    let history =
+        records(&[], &[good("a", 1, 30), good("b", 2, 10), good("c", 3, 900)], &limits(5, 3));
+    assert!(may_supersede(&history, &running, at(114)));
+    assert!(!may_supersede(&history, &running, at(115)));
+    let stopped = Run { superseded: true, ..run("s", 50, failed("Cancelled")) };
+    let twice = records(&history, &[stopped], &limits(5, 3));
+    assert_eq!(twice[0].result, BuildResult::Superseded);
+    assert!(!may_supersede(&twice, &running, at(101)));
+    assert!(!may_supersede(&twice, &waiting, at(101)));
+    let built_since = records(&twice, &[good("d", 60, 10)], &limits(5, 3));
+    assert!(may_supersede(&built_since, &running, at(101)));
+}
+
+#[test]
+fn b7_an_image_that_was_made_meanwhile_is_taken_until_the_newest_key_has_one() {
+    let (newest, between) = ("n".repeat(64), "b".repeat(64));
+    let was =
+        |key: &str, name: &str, began| Run { key: Some(key.into()), ..run(name, began, built()) };
+    let first = records(&[], &[was(KEY, "first", 10)], &limits(5, 3));
+    let old = AgentBuildStatus {
+        build_key: Some(newest.clone()),
+        built_key: Some(KEY.into()),
+        built_image: Some("r/i@sha256:1".into()),
+        history: first.clone(),
+        ..AgentBuildStatus::default()
+    };
+    let ended = records(&first, &[was(&between, "between", 20)], &limits(5, 3));
+    let mut new = AgentBuildStatus { history: ended.clone(), ..old.clone() };
+    take_what_ended(&mut new, &old);
+    assert_eq!((new.built_key.as_deref(), &new.build_key), (Some(&*between), &old.build_key));
+    assert_eq!(new.built_image, ended[0].image);
+    // What was known before is no news: a revert since stays.
+    let reverted = AgentBuildStatus {
+        built_key: old.built_key.clone(),
+        built_image: old.built_image.clone(),
+        ..new.clone()
+    };
+    let mut later = reverted.clone();
+    take_what_ended(&mut later, &reverted);
+    assert_eq!(later, reverted);
+    // The newest key has its own image.
+    let mut done = AgentBuildStatus { built_key: Some(newest), history: ended, ..old.clone() };
+    take_what_ended(&mut done, &old);
+    assert_eq!(done.built_image, old.built_image);
+}

@@ -1,0 +1,134 @@
+//! Whose turn it is to build: so many builds run at once, in all and of one namespace.
+//!
+//! Who waits, and since when, is in the statuses of the AgentBuilds; here is a copy. What runs is what the PipelineRuns say.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
+
+use super::run::Run;
+use crate::cluster::store::{Key, Store};
+
+/// How many builds run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// In all.
+    pub total: usize,
+    /// Of one namespace.
+    pub namespace: usize,
+}
+
+/// Those who wait, and those who are about to begin.
+pub struct Turns {
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: HashMap<Key, Timestamp>,
+    /// Their PipelineRuns are being created.
+    starting: HashSet<Key>,
+}
+
+/// A build whose PipelineRun is being created. It counts as running as long as this lives; then its PipelineRun counts.
+pub struct Starting {
+    turns: Arc<Turns>,
+    key: Key,
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.turns.state.lock().starting.remove(&self.key);
+    }
+}
+
+impl Turns {
+    /// Nobody waits.
+    #[must_use]
+    pub fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self { limits, state: Mutex::default() })
+    }
+
+    /// The limits.
+    #[must_use]
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What the status of a build says: since when it waits.
+    pub fn note(&self, key: &Key, since: Option<Timestamp>) {
+        let mut state = self.state.lock();
+        match since {
+            Some(since) => state.waiting.insert(key.clone(), since),
+            None => state.waiting.remove(key),
+        };
+    }
+
+    /// Takes the turn of a build that waits, if it is its turn.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, key: &Key, runs: &Store<Run>) -> Option<Starting> {
+        let mut state = self.state.lock();
+        let running = running(&state, runs);
+        if !next(&state.waiting, &running, self.limits).contains(key) {
+            return None;
+        }
+        state.waiting.remove(key);
+        state.starting.insert(key.clone());
+        Some(Starting { turns: self.clone(), key: key.clone() })
+    }
+
+    /// The builds whose turn it is.
+    #[must_use]
+    pub fn next(&self, runs: &Store<Run>) -> Vec<Key> {
+        let state = self.state.lock();
+        if state.waiting.is_empty() {
+            return Vec::new();
+        }
+        next(&state.waiting, &running(&state, runs), self.limits)
+    }
+}
+
+/// The builds that run. Each has one PipelineRun at a time.
+fn running(state: &State, runs: &Store<Run>) -> HashSet<Key> {
+    let live = runs.all().into_iter().filter(|(_, run)| run.value.is_running());
+    let live =
+        live.filter_map(|(key, run)| Some(Key::new(key.namespace, run.value.owner_name.clone()?)));
+    live.chain(state.starting.iter().cloned()).collect()
+}
+
+/// (pure) The builds whose turn it is: the namespace in which fewest run comes first, and of one namespace who waits longest.
+fn next(waiting: &HashMap<Key, Timestamp>, running: &HashSet<Key>, limits: Limits) -> Vec<Key> {
+    let mut order: Vec<_> = waiting.iter().filter(|(key, _)| !running.contains(key)).collect();
+    // From the newest to the oldest: the oldest is taken from the end.
+    order.sort_unstable_by(|one, other| (other.1, other.0).cmp(&(one.1, one.0)));
+    let mut lines: HashMap<&str, Vec<(&Timestamp, &Key)>> = HashMap::new();
+    for (key, since) in order {
+        lines.entry(&key.namespace).or_default().push((since, key));
+    }
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for key in running {
+        *counts.entry(&key.namespace).or_default() += 1;
+    }
+    let mut chosen = Vec::new();
+    while running.len() + chosen.len() < limits.total {
+        let heads = lines.iter().filter_map(|(namespace, line)| {
+            let (since, key) = line.last()?;
+            let count = counts.get(namespace).copied().unwrap_or_default();
+            (count < limits.namespace).then_some((count, *since, *key))
+        });
+        let Some((_, _, key)) = heads.min() else { break };
+        *counts.entry(&key.namespace).or_default() += 1;
+        if let Some(line) = lines.get_mut(key.namespace.as_str()) {
+            line.pop();
+        }
+        chosen.push(key.clone());
+    }
+    chosen
+}
+
+#[cfg(test)]
+#[path = "tests/turns.rs"]
+mod tests;
