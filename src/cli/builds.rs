@@ -140,11 +140,23 @@ pub(super) async fn show_logs(
     wanted: &Wanted<'_>,
     screen: &mut Screen,
 ) -> Result<ExitCode, Failure> {
-    let build = get(connection, wanted.name).await?;
+    let mut told = None;
     let pod = loop {
-        match pod_of(connection, &build).await? {
+        let build = get(connection, wanted.name).await?;
+        let waits = wanted.params.follow && is_to_come(&build);
+        // The run of before is not the one that was asked for.
+        let is_due = wanted.params.follow && is_asked(&build);
+        let found = if is_due { None } else { pod_of(connection, &build).await? };
+        match found {
             Some(pod) => break pod,
-            None if wanted.params.follow => tokio::time::sleep(logs::LOOK).await,
+            None if waits => {
+                let says = build.status.and_then(|status| status.message).unwrap_or_default();
+                if !is_due && told.as_ref() != Some(&says) {
+                    screen.note(&says)?;
+                    told = Some(says);
+                }
+                tokio::time::sleep(logs::LOOK).await;
+            }
             None => return Err(no_pod(connection, &build)),
         }
         if screen.is_unread() {
@@ -185,8 +197,13 @@ async fn copy(
     let log = loop {
         match call(api.log_stream(pod, &params)).await {
             Ok(log) => break log,
-            // The containers of the pod have not begun.
-            Err(CallError::Refused(status)) if status.code == 400 && params.follow => {
+            // The containers of the pod have not begun, and still may.
+            Err(CallError::Refused(status))
+                if status.code == 400
+                    && params.follow
+                    && !screen.is_unread()
+                    && may_begin(&api, pod).await =>
+            {
                 tokio::time::sleep(logs::LOOK).await;
             }
             Err(error) => return Err(logs::failure(connection, pod, &error)),
@@ -202,11 +219,30 @@ async fn copy(
     screen.end_line()
 }
 
+/// Whether the containers of a pod may still begin.
+async fn may_begin(api: &Api<Pod>, name: &str) -> bool {
+    let phase = call(api.get(name)).await.ok().and_then(|pod| pod.status?.phase);
+    phase.is_some_and(|phase| phase == "Pending" || phase == "Running")
+}
+
+/// Whether somebody has asked for a build that the operator has not started yet.
+fn is_asked(build: &AgentBuild) -> bool {
+    let asked = build.metadata.annotations.as_ref().and_then(|all| all.get(keys::REBUILD));
+    let handled = build.status.as_ref().and_then(|status| status.last_handled_rebuild.as_ref());
+    asked.is_some() && asked != handled
+}
+
+/// Whether a build comes by itself.
+fn is_to_come(build: &AgentBuild) -> bool {
+    let status = build.status.as_ref();
+    is_asked(build) || status.is_none_or(|status| under_way(status).is_some())
+}
+
 /// The pod of the newest run of a build, if it is there. A pod is found by who controls it: everybody may give one any labels.
 async fn pod_of(connection: &Connection, build: &AgentBuild) -> Result<Option<Pod>, Failure> {
-    let name = build.metadata.name.as_deref().unwrap_or_default();
-    let now = get(connection, name).await?;
-    let Some(run) = now.status.and_then(|status| status.pipeline_run) else { return Ok(None) };
+    let Some(run) = build.status.as_ref().and_then(|status| status.pipeline_run.as_deref()) else {
+        return Ok(None);
+    };
     let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let params =
         ListParams::default().labels(&format!("tekton.dev/pipelineRun={run}")).limit(MAX_PODS);
@@ -275,6 +311,27 @@ mod tests {
             assert_eq!(parse(text).map_err(|failure| failure.code), Err(USAGE), "{text}");
         }
         assert!(name_of("agent/reviewer").is_none() && name_of("reviewer").is_none());
+    }
+
+    #[test]
+    fn b8_what_was_asked_for_and_did_not_begin_is_waited_for() {
+        let build = |asked: Option<&str>, handled: Option<&str>| {
+            let mut build: AgentBuild = serde_json::from_value(json!({
+                "metadata": {"name": "b"}, "spec": {"source": {"gitSync": {}}, "output": {"image": "i"}},
+            }))
+            .expect("a build");
+            build.metadata.annotations =
+                asked.map(|value| [(keys::REBUILD.to_owned(), value.to_owned())].into());
+            build.status = Some(AgentBuildStatus {
+                phase: Some(BuildPhase::Succeeded),
+                last_handled_rebuild: handled.map(str::to_owned),
+                ..AgentBuildStatus::default()
+            });
+            (is_asked(&build), is_to_come(&build))
+        };
+        assert_eq!(build(None, None), (false, false));
+        assert_eq!(build(Some("2"), Some("1")), (true, true));
+        assert_eq!(build(Some("2"), Some("2")), (false, false));
     }
 
     #[test]

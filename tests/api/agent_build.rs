@@ -612,3 +612,28 @@ async fn b7_a_newer_key_stops_a_young_run_and_waits_for_its_end() {
         team.until("reviewer", "a revert", |s| s.phase == Some(BuildPhase::Succeeded)).await;
     assert_eq!(reverted.last_built_commit, Some("2".repeat(40)));
 }
+
+#[tokio::test]
+async fn b4_a_spec_that_cannot_be_built_is_told_once_and_takes_no_turn() {
+    let cluster = Cluster::exclusive().await;
+    install_tekton(&cluster);
+    install_templates(&cluster);
+    let team = Team::new(&cluster).await;
+    let controller = team.start_with(Limits { total: 1, namespace: 1 });
+    let names = ["wrong".to_owned(), "barrier".to_owned()];
+    team.commit_all(&controller, &names, '1', Some('a'), None);
+    let output = json!({"output": {"image": "team/reviewer", "tag": "{foo}"}});
+    team.apply_build("wrong", &output);
+    let wrong = team
+        .until("wrong", "it is told", |s| condition(s, "Ready") == Some(("False", "InvalidTag")))
+        .await;
+    assert_eq!((wrong.phase, &wrong.queued_at), (Some(BuildPhase::Failed), &None));
+    let since = cluster.audit_mark();
+    // It is looked at again, and then the barrier is.
+    team.commit_all(&controller, &names, '2', Some('a'), None);
+    team.apply_build("barrier", &json!({}));
+    team.until("barrier", "it builds", |s| s.phase == Some(BuildPhase::Building)).await;
+    assert_eq!(team.status("wrong").await, wrong);
+    let status = "patch agentbuilds/status";
+    assert_eq!(team.writes(since), [status, status, "patch pipelineruns/"], "of the barrier");
+}

@@ -64,7 +64,7 @@ pub struct BuildHistory {
     pub successful: u32,
     /// Other builds. Default 3.
     #[serde(default = "default_failed")]
-    #[schemars(range(max = 50))]
+    #[schemars(range(min = 1, max = 50))]
     pub failed: u32,
 }
 

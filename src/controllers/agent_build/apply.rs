@@ -84,10 +84,18 @@ pub async fn remove(
     run: &Entry<Run>,
 ) -> Result<(), CallError> {
     let name = &run.value.name;
-    let deleted = ssa::delete(&runs_of(client, namespace), name, &run.uid, run.version).await?;
-    if matches!(deleted, Deleted::Gone) {
-        store.deleted(&Key::new(namespace, name.as_str()), &run.uid);
+    match ssa::delete(&runs_of(client, namespace), name, &run.uid, run.version).await {
+        Ok(Deleted::Gone) => {
+            store.deleted(&Key::new(namespace, name.as_str()), &run.uid);
+            tracing::info!(namespace, name, "PipelineRun removed: it is older than the history");
+            Ok(())
+        }
+        // The watch brings it.
+        Ok(Deleted::Changed | Deleted::Terminating(_)) => Ok(()),
+        Err(error) if error.is_forbidden() => {
+            tracing::warn!(namespace, name, %error, "an old PipelineRun cannot be removed");
+            Ok(())
+        }
+        Err(error) => Err(error),
     }
-    tracing::info!(namespace, name, "PipelineRun removed: it is older than spec.history keeps");
-    Ok(())
 }

@@ -49,8 +49,8 @@ pub enum Decision<'a> {
     Keep,
     /// An earlier build made its image.
     Reuse(&'a BuildRecord),
-    /// Tell that it waits for its turn. Its run is created after that is written: then the order survives a crash.
-    Enqueue,
+    /// Tell that it waits for its turn. Its run, this try of the key, is created after that is written: then the order survives a crash.
+    Enqueue(u32),
     /// Create its run, as this try of the key, if it is its turn.
     Create(u32),
     /// Stop its run, which somebody cancelled.
@@ -63,6 +63,20 @@ pub enum Decision<'a> {
     Conflict(&'a Run),
     /// This run of an earlier build of this name has its name, until it is deleted.
     Leftover(&'a Run),
+}
+
+impl<'a> Decision<'a> {
+    /// The run with which Tekton has something to do, as far as is known.
+    #[must_use]
+    pub const fn waits_for(&self) -> Option<&'a Run> {
+        match self {
+            Self::Show(run)
+            | Self::Cancel(run)
+            | Self::Supersede(run)
+            | Self::Wait(Wait::Behind(run)) => Some(run),
+            _ => None,
+        }
+    }
 }
 
 /// Whether a commit starts builds: `spec.trigger.onCommit`.
@@ -168,14 +182,12 @@ pub fn decide<'a>(status: &'a AgentBuildStatus, candidate: &Candidate<'a>) -> De
         return if stop { Decision::Cancel(run) } else { Decision::Show(run) };
     }
     let attempt = match next_attempt(status, candidate, newest) {
-        Next::Attempt(attempt) => attempt,
-        Next::At(time) => return Decision::Wait(Wait::Retry(time)),
         // Only what would change the outcome starts another build: a new key.
         Next::Never => return newest.map_or(Decision::Keep, Decision::Show),
+        _ if cancelled => return Decision::Wait(Wait::Cancelled),
+        Next::At(time) => return Decision::Wait(Wait::Retry(time)),
+        Next::Attempt(attempt) => attempt,
     };
-    if cancelled {
-        return Decision::Wait(Wait::Cancelled);
-    }
     let went_on = attempt > 1 || (is(&status.build_key) && began(status));
     if candidate.trigger == Trigger::Off && !went_on && !is_asked(status, candidate.asked) {
         return Decision::Wait(Wait::TriggerOff);
@@ -199,8 +211,28 @@ pub fn decide<'a>(status: &'a AgentBuildStatus, candidate: &Candidate<'a>) -> De
     if is(&status.build_key) && status.queued_at.is_some() {
         Decision::Create(attempt)
     } else {
-        Decision::Enqueue
+        Decision::Enqueue(attempt)
     }
+}
+
+/// The run of another key that nobody wants any more, whatever was decided about the key, and whether that is because of this key: it
+/// has its image, or somebody has cancelled what waits for that run.
+#[must_use]
+pub fn unwanted<'a>(
+    status: &AgentBuildStatus,
+    candidate: &Candidate<'a>,
+    decision: &Decision<'_>,
+) -> Option<(&'a Run, bool)> {
+    let run = candidate.other().filter(|run| !run.stopping)?;
+    let key = candidate.key.as_str();
+    let has_image = match decision {
+        Decision::Show(run) => matches!(run.outcome, RunOutcome::Built { .. }),
+        Decision::Keep => status.built_key.as_deref() == Some(key),
+        Decision::Reuse(_) => true,
+        _ => false,
+    };
+    let cancelled = matches!(decision, Decision::Wait(Wait::Cancelled));
+    (has_image || cancelled).then_some((run, has_image))
 }
 
 /// Whether a build of the key was started, or waits for its turn.
@@ -232,6 +264,10 @@ fn next_attempt(
     let told = status.build_key.as_deref() == Some(candidate.key.as_str());
     let told = told.then_some(status).filter(|status| status.pipeline_run.is_some());
     let (attempt, failure) = match (newest, told) {
+        // The run of a later try, which failed, is gone.
+        (Some(run), Some(status)) if has_failed(status) && status.attempt > Some(run.attempt) => {
+            (status.attempt.unwrap_or(1), status.failure.as_ref())
+        }
         (Some(run), _) => (run.attempt, candidate.failure),
         // Its run is gone.
         (None, Some(status)) if has_failed(status) => {
@@ -241,7 +277,10 @@ fn next_attempt(
         (None, Some(status)) => return Next::Attempt(status.attempt.unwrap_or(1)),
         (None, None) => return Next::Attempt(1),
     };
-    let again = failure.map_or(Retry::Never, |why| retry(why, attempt, candidate.retry_limit));
+    // Tries that were stopped for a newer key have not failed.
+    let stopped = candidate.ours().filter(|run| run.superseded && run.attempt <= attempt).count();
+    let failed = attempt.saturating_sub(u32::try_from(stopped).unwrap_or(0));
+    let again = failure.map_or(Retry::Never, |why| retry(why, failed, candidate.retry_limit));
     match again {
         Retry::Never => Next::Never,
         Retry::At(time) if time > candidate.now => Next::At(time),

@@ -135,10 +135,11 @@ impl Why {
 fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
     use FailureClass::{Build, Cancelled, Infrastructure, Policy};
     let stopped = matches!(reason, "Cancelled" | "CancelledRunFinally" | "StoppedRunFinally");
+    let stopped = stopped || run.stopping;
     if stopped && run.superseded {
         return Why::new(Cancelled, SUPERSEDED, "it was stopped for a newer commit");
     }
-    if stopped || run.stopping {
+    if stopped {
         return Why::new(Cancelled, "Cancelled", "it was cancelled");
     }
     let Some(task) = task else {
@@ -164,6 +165,10 @@ fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
         let message = format!("step {name} needed more memory than its limit");
         return Why::new(Build, "OutOfMemory", message);
     }
+    if matches!(code, 137 | 143) {
+        let message = format!("step {name} was killed from outside (exit code {code})");
+        return Why::new(Infrastructure, "StepKilled", message);
+    }
     match of_exit_code(code) {
         Some((class, reason, what)) => {
             Why::new(class, reason, format!("step {name} failed with exit code {code}: {what}"))
@@ -181,16 +186,16 @@ pub enum Retry {
     At(Timestamp),
 }
 
-/// When a build is tried again whose `attempt`-th try failed so.
+/// When a build is tried again that failed so, with its `tries`-th try that was not stopped.
 #[must_use]
-pub fn retry(failure: &BuildFailure, attempt: u32, limit: u32) -> Retry {
+pub fn retry(failure: &BuildFailure, tries: u32, limit: u32) -> Retry {
     let at = failure.at.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
     let at = at.unwrap_or(Timestamp::UNIX_EPOCH);
     match failure.class {
         // The commit for which it was stopped is no longer the newest one.
         FailureClass::Cancelled if failure.reason == SUPERSEDED => Retry::At(at),
-        FailureClass::Infrastructure if attempt <= limit => {
-            let factor = 4u32.saturating_pow(attempt.saturating_sub(1));
+        FailureClass::Infrastructure if tries <= limit => {
+            let factor = 4u32.saturating_pow(tries.saturating_sub(1));
             let pause = FIRST_PAUSE.saturating_mul(factor).min(MAX_PAUSE);
             Retry::At(at.checked_add(pause).unwrap_or(at))
         }

@@ -85,7 +85,9 @@ pub fn image_of<'a>(history: &'a [BuildRecord], key: &BuildKey) -> Option<&'a Bu
 /// Takes the image of a build that has just ended, of a key that is no longer the newest one: until that has an image, there is no
 /// newer one. Without this, commits that come faster than builds end would keep every image away. `old` is the status before.
 pub fn take_what_ended(new: &mut AgentBuildStatus, old: &AgentBuildStatus) {
-    if new.built_key.is_some() && new.built_key == new.build_key {
+    let has_image = new.built_key.is_some() && new.built_key == new.build_key;
+    // Without a history before, nothing says what is new.
+    if has_image || (old.history.is_empty() && old.built_image.is_some()) {
         return;
     }
     let is_new = |record: &&BuildRecord| {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Controller;
@@ -63,7 +64,7 @@ impl Subject<'_> {
     }
 
     /// What people ask for by annotation.
-    fn asked(&self) -> Asked<'_> {
+    pub(super) fn asked(&self) -> Asked<'_> {
         let annotation = |key: &str| self.entry.value.facts.annotations.get(key);
         Asked { rebuild: annotation(keys::REBUILD), cancel: annotation(keys::CANCEL) }
     }
@@ -95,35 +96,20 @@ impl Reconciler for Controller {
     const KIND: &'static str = "AgentBuild";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, CallError> {
-        let Some(entry) = self.builds.get(&key) else {
-            self.lags.hold(&key, false, Instant::now());
+        let done = self.bring(&key).await;
+        // Whatever else it waits for must not hold up others. Its place is in the status.
+        if !matches!(done, Ok((_, Turn::Waits))) {
             self.turns.note(&key, None);
-            return Ok(Next::Forget);
-        };
-        let Some(build) = live_object(&key, &entry) else { return Ok(Next::Settled) };
-        let old = build.status.clone().unwrap_or_default();
-        let tekton = self.tekton.state();
-        let mut subject = Subject { key: &key, entry: &entry, build: &build, old, tekton };
-
-        // Resolve, and validate what is found.
-        let source = match self.resolve_source(&subject) {
-            Source::Known(source) => source,
-            Source::Lagging(left) => return Ok(Next::After(left)),
-            Source::Unknown(finding) => return self.idle(&subject, &finding).await,
-        };
-        let resolved = match self.resolve(&subject, &source).await? {
-            Ok(resolved) => resolved,
-            Err(problem) => return self.tell(&subject, &Finding::Broken(problem)).await,
-        };
-
-        // Desired, apply, status. A build that waits for its turn says so first.
-        loop {
-            match self.step(&subject, &source, &resolved).await? {
-                Step::Queued(status) => subject.old = *status,
-                Step::Done(next) => return Ok(next),
-            }
         }
+        done.map(|(next, _)| next)
     }
+}
+
+/// Whether a build waits for its turn, and for nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Waits,
+    No,
 }
 
 /// What a step of a reconcile has done.
@@ -131,10 +117,45 @@ enum Step {
     /// The build waits for its turn, and its status says so now.
     Queued(Box<AgentBuildStatus>),
     /// All there is to do for now.
-    Done(Next),
+    Done(Next, Turn),
 }
 
 impl Controller {
+    async fn bring(&self, key: &Key) -> Result<(Next, Turn), CallError> {
+        let Some(entry) = self.builds.get(key) else {
+            self.lags.hold(key, false, Instant::now());
+            return Ok((Next::Forget, Turn::No));
+        };
+        let Some(build) = live_object(key, &entry) else { return Ok((Next::Settled, Turn::No)) };
+        let old = build.status.clone().unwrap_or_default();
+        let tekton = self.tekton.state();
+        let mut subject = Subject { key, entry: &entry, build: &build, old, tekton };
+
+        // Resolve, and validate what is found.
+        let source = match self.resolve_source(&subject) {
+            Source::Known(source) => source,
+            Source::Lagging(left) => return Ok((Next::After(left), Turn::No)),
+            Source::Unknown(finding) => {
+                return self.idle(&subject, &finding).await.map(|next| (next, Turn::No));
+            }
+        };
+        let resolved = match self.resolve(&subject, &source).await? {
+            Ok(resolved) => resolved,
+            Err(problem) => {
+                let next = self.tell(&subject, &Finding::Broken(problem)).await?;
+                return Ok((next, Turn::No));
+            }
+        };
+
+        // Desired, apply, status. A build that waits for its turn says so first.
+        loop {
+            match self.step(&subject, &source, &resolved).await? {
+                Step::Queued(status) => subject.old = *status,
+                Step::Done(next, turn) => return Ok((next, turn)),
+            }
+        }
+    }
+
     /// One decision about a key, and what it asks for.
     async fn step(
         &self,
@@ -152,32 +173,37 @@ impl Controller {
         };
         let candidate = subject.candidate(key, &runs, failure.as_ref());
         let mut decision = decide::decide(&subject.old, &candidate);
-        let is_enqueued = decision == Decision::Enqueue;
-
-        // Apply.
-        let created = match decision {
-            Decision::Create(attempt) => {
-                match self.create(subject, source, resolved, attempt).await? {
-                    Ok(Some(run)) => Some(run),
-                    Ok(None) => {
-                        decision = Decision::Wait(Wait::Turn);
-                        None
-                    }
+        if let Some((run, has_image)) = decide::unwanted(&subject.old, &candidate, &decision) {
+            self.stop(subject, &entries, run, has_image.then_some(key)).await?;
+        }
+        let manifest = match decision {
+            Decision::Enqueue(attempt) | Decision::Create(attempt) => {
+                match manifest(subject, source, resolved, attempt) {
+                    Ok(manifest) => Some(manifest),
                     Err(problem) => {
-                        return self.tell(subject, &Finding::Broken(problem)).await.map(Step::Done);
+                        let next = self.tell(subject, &Finding::Broken(problem)).await?;
+                        return Ok(Step::Done(next, Turn::No));
                     }
                 }
             }
-            Decision::Cancel(run) => {
-                self.stop(subject, &entries, run, None).await?;
-                None
-            }
-            Decision::Supersede(run) => {
-                self.stop(subject, &entries, run, Some(key)).await?;
-                None
-            }
             _ => None,
         };
+
+        // Apply.
+        let mut created = None;
+        match (decision, manifest) {
+            (Decision::Create(_), Some(manifest)) => match self.create(subject, manifest).await? {
+                Ok(Some(run)) => created = Some(run),
+                Ok(None) => decision = Decision::Wait(Wait::Turn),
+                Err(problem) => {
+                    let next = self.tell(subject, &Finding::Refused(key, problem)).await?;
+                    return Ok(Step::Done(next, Turn::No));
+                }
+            },
+            (Decision::Cancel(run), _) => self.stop(subject, &entries, run, None).await?,
+            (Decision::Supersede(run), _) => self.stop(subject, &entries, run, Some(key)).await?,
+            _ => {}
+        }
         let candidate;
         if let Some(run) = &created {
             runs.push(&run.value);
@@ -192,28 +218,27 @@ impl Controller {
             repository: &image,
             decision,
             failure: failure.as_ref(),
-            rebuild: subject.asked().rebuild,
+            rebuild: subject.asked().rebuild.or(subject.old.last_handled_rebuild.as_deref()),
             limits: self.turns.limits(),
         });
         let (new, next) = self.told(subject, &finding).await?;
-        Ok(if is_enqueued { Step::Queued(Box::new(new)) } else { Step::Done(next) })
+        Ok(match decision {
+            Decision::Enqueue(_) => Step::Queued(Box::new(new)),
+            Decision::Wait(Wait::Turn) => Step::Done(next, Turn::Waits),
+            _ => Step::Done(next, Turn::No),
+        })
     }
 
     /// Creates the run of a key, if it is its turn.
     ///
-    /// The outer error is a call that failed; the inner one is that the run cannot be made, or that the API server refuses it.
+    /// The outer error is a call that failed; the inner one is that the API server refuses it.
     async fn create(
         &self,
         subject: &Subject<'_>,
-        source: &SourceAt,
-        resolved: &Resolved,
-        attempt: u32,
+        manifest: Value,
     ) -> Result<Result<Option<Arc<Entry<Run>>>, BuildProblem>, CallError> {
         let Some(runs) = subject.tekton.runs() else { return Ok(Ok(None)) };
-        let manifest = match manifest(subject, source, resolved, attempt) {
-            Ok(manifest) => manifest,
-            Err(problem) => return Ok(Err(problem)),
-        };
+        self.turns.note(subject.key, queued(&subject.old));
         let Some(starting) = self.turns.take(subject.key, runs) else { return Ok(Ok(None)) };
         let created = create(&self.client, runs, &subject.key.namespace, manifest).await;
         drop(starting);
@@ -222,11 +247,7 @@ impl Controller {
             Err(error) if error.is_forbidden() || error.is_invalid() => {
                 Ok(Err(BuildProblem::run_refused(&error)))
             }
-            Err(error) => {
-                // It still waits.
-                self.turns.note(subject.key, queued(&subject.old));
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -275,11 +296,24 @@ impl Controller {
             }
             None => None,
         };
+        let cancels = |key: &BuildKey, run: &Run| {
+            subject.asked().cancel == Some(key.as_str()) && run.is_running() && !run.stopping
+        };
+        if let Some((key, run, _)) = &under_way
+            && cancels(key, &run.value)
+        {
+            self.stop(subject, std::slice::from_ref(run), &run.value, None).await?;
+        }
         let shown = under_way.as_ref().map(|(key, run, repository)| {
+            let run = &run.value;
             Finding::Key(KeyFinding {
                 key,
                 repository,
-                decision: Decision::Show(&run.value),
+                decision: if cancels(key, run) {
+                    Decision::Cancel(run)
+                } else {
+                    Decision::Show(run)
+                },
                 failure: failure.as_ref(),
                 rebuild: subject.old.last_handled_rebuild.as_deref(),
                 limits: self.turns.limits(),
@@ -290,8 +324,6 @@ impl Controller {
         let new = status::idle(&subject.old, meta, unknown, builder, Timestamp::now());
         let goes_on = decide::under_way(&new).is_some();
         self.write(subject, new).await?;
-        // Until its source is known it must not hold up others. Its place is in the status.
-        self.turns.note(subject.key, None);
         Ok(next(shown.as_ref().filter(|_| goes_on).unwrap_or(finding)))
     }
 
@@ -309,7 +341,6 @@ impl Controller {
         let target =
             Target { client: &self.client, store: self.builds.as_ref(), key, uid: &entry.uid };
         controllers::status::write::<AgentBuild, _>(&self.events, &target, Some(old), &new).await?;
-        self.turns.note(key, queued(&new));
         if let Some(store) = subject.tekton.runs() {
             for run in runs.iter().filter(|run| is_surplus(&run.value, &new)) {
                 remove(&self.client, store, &key.namespace, run).await?;
@@ -342,6 +373,7 @@ fn next(finding: &Finding<'_>) -> Next {
     match finding {
         // Neither ConfigMaps nor the runs of strangers are watched.
         Finding::Broken(_)
+        | Finding::Refused(..)
         | Finding::Key(KeyFinding {
             decision: Decision::Conflict(_) | Decision::Leftover(_),
             ..
@@ -355,7 +387,9 @@ fn next(finding: &Finding<'_>) -> Next {
             Next::After(UNWATCHED_RECHECK)
         }
         // No event tells that Tekton stays silent.
-        Finding::Key(KeyFinding { decision: Decision::Show(run), .. }) if !run.started => {
+        Finding::Key(KeyFinding { decision, .. })
+            if decision.waits_for().is_some_and(|run| !run.started) =>
+        {
             Next::After(UNWATCHED_RECHECK)
         }
         Finding::SourcePending | Finding::NotInGit | Finding::NotApplied | Finding::Key(_) => {

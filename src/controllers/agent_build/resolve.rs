@@ -95,7 +95,8 @@ impl Controller {
             }
             Err(LookupError::Call(error)) => return Err(error),
         };
-        let rebuild = subject.entry.value.facts.annotations.get(keys::REBUILD);
+        // When the annotation is removed, what was built before it is still not used.
+        let rebuild = subject.asked().rebuild.or(subject.old.last_handled_rebuild.as_deref());
         Ok(match key::build_key(spec, source, &registry, &template.hash, rebuild) {
             Ok(key) => Ok(Resolved { registry, template, key }),
             Err(error) => Err(error.into()),

@@ -31,6 +31,8 @@ pub enum Finding<'a> {
     Broken(BuildProblem),
     /// There is a build key.
     Key(KeyFinding<'a>),
+    /// It is the turn of a key, and the API server refuses its run. It keeps its place.
+    Refused(&'a BuildKey, BuildProblem),
 }
 
 /// A build key, and what was decided about it.
@@ -128,6 +130,7 @@ fn summary(
         }
         Finding::NotInGit => {
             let sync = sync.unwrap_or_default();
+            new.queued_at = None;
             let message = format!(
                 "not in the newest commit of GitSync {sync}: nothing is built; the status of the GitSync says why it is still here"
             );
@@ -147,6 +150,13 @@ fn summary(
             let phase = if *waiting { BuildPhase::Pending } else { BuildPhase::Failed };
             let stalled = !waiting;
             Summary { stalled, ..Summary::not_ready(phase, reason, message.clone()) }
+        }
+        Finding::Refused(key, BuildProblem { reason, message, waiting: _ }) => {
+            if old.build_key.as_deref() != Some(key.as_str()) {
+                forget_attempts(new);
+            }
+            new.build_key = Some(key.to_string());
+            Summary::not_ready(BuildPhase::Pending, reason, message.clone())
         }
         Finding::Key(about) => {
             if old.build_key.as_deref() != Some(about.key.as_str()) {
@@ -195,11 +205,13 @@ fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, finding: &Finding<'_>) -> bo
     let reason = ready.and_then(|ready| Reason::parse(&ready.reason));
     let waits = reason.is_some_and(Reason::is_unknown_source);
     // What it waited for does not come while no commit wants it.
-    let goes_on = reason.is_some_and(|reason| matches!(reason, Reason::Queued | Reason::Retrying));
+    let goes_on = reason.is_some_and(|reason| {
+        matches!(reason, Reason::Queued | Reason::Retrying | Reason::Building)
+    });
     match finding {
         Finding::SourcePending => known,
         Finding::NotInGit => known && !waits && !goes_on,
-        Finding::NotApplied | Finding::Broken(_) | Finding::Key(_) => false,
+        Finding::NotApplied | Finding::Broken(_) | Finding::Key(_) | Finding::Refused(..) => false,
     }
 }
 
@@ -288,16 +300,19 @@ fn about_key(
         Decision::Conflict(run) => {
             let name = &run.name;
             let message = format!("PipelineRun {name} exists and is not ours; delete it to build");
+            // It goes on as soon as the name is free.
+            new.queued_at = since;
             Summary::stalled(BuildPhase::Pending, "Conflict", message)
         }
         Decision::Leftover(run) => {
+            new.queued_at = since;
             let message = format!(
                 "PipelineRun {} is left from an earlier AgentBuild of this name: waiting until it is deleted",
                 run.name
             );
             Summary::not_ready(BuildPhase::Pending, Reason::Replacing.as_str(), message)
         }
-        Decision::Enqueue | Decision::Create(_) | Decision::Wait(Wait::Turn) => {
+        Decision::Enqueue(_) | Decision::Create(_) | Decision::Wait(Wait::Turn) => {
             new.queued_at = since.or_else(|| Some(now.to_string()));
             let Limits { total, namespace } = about.limits;
             let message = format!(
@@ -368,7 +383,8 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
             Summary::stalled(BuildPhase::Failed, reason, message)
         }
         RunOutcome::Built { digest } => {
-            let image = format!("{repository}@{digest}");
+            // The spec may ask for another one by now.
+            let image = format!("{}@{digest}", run.image.as_deref().unwrap_or(repository));
             let summary = Summary::built(&image);
             new.built_image = Some(image);
             new.built_key = Some(key.to_string());
@@ -388,7 +404,9 @@ fn builder_condition(
     now: Timestamp,
 ) {
     let silent = match finding {
-        Finding::Key(KeyFinding { decision: Decision::Show(run), .. }) => is_silent(run, now),
+        Finding::Key(KeyFinding { decision, .. }) => {
+            decision.waits_for().is_some_and(|run| is_silent(run, now))
+        }
         _ => false,
     };
     let (status, reason, message) = match builder {

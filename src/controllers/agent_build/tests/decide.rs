@@ -84,11 +84,11 @@ fn of_cluster(run: &Run) -> BuildFailure {
 #[test]
 fn b7_a_run_is_created_only_after_its_place_in_the_queue_was_written() {
     let (one, two, empty) = (key('1'), key('2'), AgentBuildStatus::default());
-    assert_eq!(decided(&empty, &one, &[], |_| {}), Decision::Enqueue);
+    assert_eq!(decided(&empty, &one, &[], |_| {}), Decision::Enqueue(1));
     assert_eq!(decided(&queued(&one), &one, &[], |_| {}), Decision::Create(1));
     assert_eq!(
         decided(&queued(&one), &two, &[], |_| {}),
-        Decision::Enqueue,
+        Decision::Enqueue(1),
         "a newer key takes a place of its own"
     );
 }
@@ -116,7 +116,7 @@ fn b7_only_one_run_of_a_build_goes_on_at_a_time() {
 fn b7_a_key_that_was_superseded_is_built_when_it_is_wanted_again() {
     let (one, status) = (key('1'), AgentBuildStatus::default());
     let runs = [Run { superseded: true, stopping: true, ..run(&one, 1, failed("Cancelled")) }];
-    assert_eq!(decided(&status, &one, &runs, |it| it.retry_limit = 0), Decision::Enqueue);
+    assert_eq!(decided(&status, &one, &runs, |it| it.retry_limit = 0), Decision::Enqueue(2));
     assert_eq!(decided(&queued(&one), &one, &runs, |_| {}), Decision::Create(2));
 }
 
@@ -136,8 +136,13 @@ fn b7_the_cluster_is_given_another_chance_and_no_more_than_the_limit() {
     assert_eq!(early, Decision::Wait(Wait::Retry(at(115))));
     let enough = decided(&status, &one, &runs, |it| (it.failure, it.retry_limit) = (Some(&why), 0));
     assert_eq!(enough, Decision::Show(&runs[0]));
+    let cancelled = decided(&status, &one, &runs, |it| {
+        (it.failure, it.now) = (Some(&why), at(101));
+        it.asked.cancel = Some(one.as_str());
+    });
+    assert_eq!(cancelled, Decision::Wait(Wait::Cancelled), "before the time has come");
     let due = decided(&status, &one, &runs, |it| it.failure = Some(&why));
-    assert_eq!(due, Decision::Enqueue);
+    assert_eq!(due, Decision::Enqueue(2));
     let waits = AgentBuildStatus { queued_at: Some(at(1).to_string()), ..status };
     assert_eq!(decided(&waits, &one, &runs, |it| it.failure = Some(&why)), Decision::Create(2));
     // The same without the run: the status knows.
@@ -162,13 +167,70 @@ fn b8_a_run_that_somebody_deletes_is_made_again_and_one_that_failed_is_not() {
         queued_at: None,
         ..queued(&one)
     };
-    assert_eq!(decided(&going, &one, &[], |_| {}), Decision::Enqueue);
+    assert_eq!(decided(&going, &one, &[], |_| {}), Decision::Enqueue(2));
     let waits = AgentBuildStatus { queued_at: Some(at(1).to_string()), ..going.clone() };
     assert_eq!(decided(&waits, &one, &[], |_| {}), Decision::Create(2), "the same try");
     let off = decided(&going, &one, &[], |it| it.trigger = Trigger::Off);
-    assert_eq!(off, Decision::Enqueue, "it was wanted once");
-    let failed = AgentBuildStatus { phase: Some(BuildPhase::Failed), ..going };
-    assert_eq!(decided(&failed, &one, &[], |_| {}), Decision::Keep);
+    assert_eq!(off, Decision::Enqueue(2), "it was wanted once");
+    let over = AgentBuildStatus { phase: Some(BuildPhase::Failed), ..going };
+    assert_eq!(decided(&over, &one, &[], |_| {}), Decision::Keep);
+    // The try before it is still there, and would be tried again.
+    let before = [Run { superseded: true, stopping: true, ..run(&one, 1, failed("Cancelled")) }];
+    assert_eq!(decided(&over, &one, &before, |_| {}), Decision::Show(&before[0]));
+}
+
+#[test]
+fn b7_tries_that_were_stopped_do_not_count_as_failed() {
+    let one = key('1');
+    let stopped = Run { superseded: true, stopping: true, ..run(&one, 1, failed("Cancelled")) };
+    let runs = [stopped, run(&one, 2, failed("Failed"))];
+    let why = of_cluster(&runs[1]);
+    let waits = queued(&one);
+    let again = decided(&waits, &one, &runs, |it| {
+        (it.failure, it.retry_limit) = (Some(&why), 1);
+    });
+    assert_eq!(again, Decision::Create(3));
+}
+
+#[test]
+fn b7_a_run_that_no_commit_wants_any_more_is_stopped() {
+    let (one, two) = (key('1'), key('2'));
+    let runs = [run(&one, 1, built()), run(&two, 1, RunOutcome::Running)];
+    let refs: Vec<_> = runs.iter().collect();
+    let of = |status: &AgentBuildStatus, runs: &[&Run], cancel: bool| {
+        let (name, uid, key) = (NAME, UID, &one);
+        let cancel = cancel.then_some(one.as_str());
+        let asked = Asked { cancel, rebuild: None };
+        let (trigger, builder, now) = (Trigger::OnCommit, Builder::Available, at(1000));
+        let it = Candidate {
+            name,
+            uid,
+            key,
+            runs,
+            failure: None,
+            trigger,
+            retry_limit: 2,
+            asked,
+            builder,
+            now,
+        };
+        let decision = decide(status, &it);
+        unwanted(status, &it, &decision).map(|(run, has_image)| (run.name.clone(), has_image))
+    };
+    let (empty, name) = (AgentBuildStatus::default(), runs[1].name.clone());
+    assert_eq!(of(&empty, &refs, false), Some((name.clone(), true)), "a revert to a run");
+    let kept = AgentBuildStatus {
+        built_key: Some(one.to_string()),
+        built_image: Some("r/i@sha256:1".into()),
+        ..AgentBuildStatus::default()
+    };
+    assert_eq!(of(&kept, &refs[1..], false), Some((name.clone(), true)), "a revert to an image");
+    assert_eq!(of(&queued(&one), &refs[1..], false), None, "it is waited for");
+    assert_eq!(of(&queued(&one), &refs[1..], true), Some((name, false)), "what waits is cancelled");
+    let stopping = Run { stopping: true, ..runs[1].clone() };
+    assert_eq!(of(&kept, &[&stopping], false), None, "it is told once");
+    let others = Run { owner_uid: Some("another".into()), ..runs[1].clone() };
+    assert_eq!(of(&kept, &[&others], false), None);
 }
 
 #[test]
@@ -231,8 +293,8 @@ fn b8_a_rebuild_starts_one_build_although_no_commit_does() {
         }
     };
     assert_eq!(decided(&empty, &one, &[], off(None)), Decision::Wait(Wait::TriggerOff));
-    assert_eq!(decided(&empty, &one, &[], off(Some("1"))), Decision::Enqueue);
+    assert_eq!(decided(&empty, &one, &[], off(Some("1"))), Decision::Enqueue(1));
     let handled = AgentBuildStatus { last_handled_rebuild: Some("1".into()), ..empty };
     assert_eq!(decided(&handled, &one, &[], off(Some("1"))), Decision::Wait(Wait::TriggerOff));
-    assert_eq!(decided(&handled, &one, &[], off(Some("2"))), Decision::Enqueue);
+    assert_eq!(decided(&handled, &one, &[], off(Some("2"))), Decision::Enqueue(1));
 }

@@ -66,7 +66,6 @@ fn b7_each_failure_has_a_class() {
         (32, Infrastructure, "RegistryUnreachable"),
         (41, Policy, "PolicyFailed"),
         (1, Build, "StepFailed"),
-        (137, Build, "StepFailed"),
     ] {
         assert_eq!(of_step(code), (class, reason.to_owned()), "{code}");
     }
@@ -103,11 +102,20 @@ fn b7_what_was_stopped_is_no_failure_of_a_step() {
     let superseded = Run { superseded: true, ..run("Cancelled") };
     let why = failure(&superseded, Some(&killed)).expect("a failure");
     assert_eq!((why.class, why.reason.as_str()), (Cancelled, SUPERSEDED));
-    // It failed before it could be stopped.
-    let late = Run { superseded: true, ..run("Failed") };
+    // It failed while it was being stopped: nobody knows why.
+    let late = Run { superseded: true, stopping: true, ..run("Failed") };
     let why = failure(&late, Some(&task("Failed", "", &[("build", 30, "Error", "Error")])))
         .expect("a failure");
-    assert_eq!(why.class, Build);
+    assert_eq!((why.class, why.reason.as_str()), (Cancelled, SUPERSEDED));
+}
+
+#[test]
+fn b7_a_step_that_is_killed_from_outside_is_tried_again() {
+    for code in [137, 143] {
+        let killed = task("Failed", "", &[("build", code, "Error", "Error")]);
+        let why = failure(&run("Failed"), Some(&killed)).expect("a failure");
+        assert_eq!((why.class, why.reason.as_str()), (Infrastructure, "StepKilled"));
+    }
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn condition<'a>(status: &'a AgentBuildStatus, type_: &str) -> Option<(&'a str, 
 fn b1_a_new_key_creates_and_a_known_one_never_again() {
     let (one, two) = (key("1"), key("2"));
     let empty = AgentBuildStatus::default();
-    assert_eq!(decided(&empty, &one, None, true, Builder::Available), Decision::Enqueue);
+    assert_eq!(decided(&empty, &one, None, true, Builder::Available), Decision::Enqueue(1));
     let run_of_one = run(&one, built());
     assert_eq!(
         decided(&empty, &one, Some(&run_of_one), true, Builder::Available),
@@ -137,7 +137,7 @@ fn b1_a_new_key_creates_and_a_known_one_never_again() {
         Decision::Keep,
         "its run was cleaned up"
     );
-    assert_eq!(decided(&done, &two, None, true, Builder::Available), Decision::Enqueue);
+    assert_eq!(decided(&done, &two, None, true, Builder::Available), Decision::Enqueue(1));
     let building = next(&done, &two, Some(&run(&two, RunOutcome::Running)), Builder::Available, 2);
     assert_eq!(
         decided(&building, &one, None, true, Builder::Available),
@@ -146,7 +146,7 @@ fn b1_a_new_key_creates_and_a_known_one_never_again() {
     );
     assert_eq!(
         decided(&building, &two, None, true, Builder::Available),
-        Decision::Enqueue,
+        Decision::Enqueue(1),
         "its run was deleted"
     );
 }
@@ -157,7 +157,7 @@ fn b7_a_failed_key_is_not_tried_again_until_it_changes() {
     let broken =
         next(&AgentBuildStatus::default(), &one, Some(&run(&one, failed())), Builder::Available, 1);
     assert_eq!(decided(&broken, &one, None, true, Builder::Available), Decision::Keep);
-    assert_eq!(decided(&broken, &key("2"), None, true, Builder::Available), Decision::Enqueue);
+    assert_eq!(decided(&broken, &key("2"), None, true, Builder::Available), Decision::Enqueue(1));
     let kept = next(&broken, &one, None, Builder::Available, 9);
     assert_eq!(kept, broken, "settled: nothing to write");
     assert_eq!(condition(&kept, "Ready"), Some(("False", "BuildFailed")));
@@ -176,7 +176,7 @@ fn b1_a_problem_is_no_failed_build() {
     });
     let missing = status(&broken, &meta(), &found, Builder::Available, at(2));
     assert_eq!((missing.phase, &missing.build_key), (Some(BuildPhase::Failed), &None));
-    assert_eq!(decided(&missing, &one, None, true, Builder::Available), Decision::Enqueue);
+    assert_eq!(decided(&missing, &one, None, true, Builder::Available), Decision::Enqueue(1));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn b8_without_tekton_the_key_is_shown_and_it_heals() {
         (Some(BuildPhase::Pending), Some(one.as_str()))
     );
     assert_eq!(condition(&waiting, "BuilderAvailable"), Some(("False", "TektonNotInstalled")));
-    assert_eq!(decided(&waiting, &one, None, true, Builder::Available), Decision::Enqueue);
+    assert_eq!(decided(&waiting, &one, None, true, Builder::Available), Decision::Enqueue(1));
     let done = next(&waiting, &one, Some(&run(&one, built())), Builder::Available, 2);
     let gone = next(&done, &one, None, Builder::NotInstalled, 3);
     assert_eq!(
@@ -290,7 +290,7 @@ fn b1_a_run_that_a_namesake_left_is_waited_for() {
     assert_eq!(condition(&waiting, "Stalled"), None, "it goes by itself");
     assert_eq!((&waiting.built_image, &waiting.pipeline_run), (&None, &None));
     let decide = |old, run, on_commit| decided(old, &one, run, on_commit, Builder::Available);
-    assert_eq!(decide(&waiting, None, true), Decision::Enqueue, "its name is free");
+    assert_eq!(decide(&waiting, None, true), Decision::Enqueue(1), "its name is free");
     // It holds up nothing but a run.
     assert_eq!(decide(&empty, Some(&left), false), Decision::Wait(Wait::TriggerOff));
     let done = next(&empty, &one, Some(&run(&one, built())), Builder::Available, 1);
@@ -487,4 +487,33 @@ fn the_coordinate_comes_from_the_annotations() {
     let new = status(&new, &meta, &Finding::SourcePending, Builder::Available, at(4));
     assert_eq!(new.source, None);
     assert!(new.message.is_some_and(|text| text.contains("only builds that come from Git")));
+}
+
+#[test]
+fn b1_what_the_api_server_refuses_keeps_its_place_and_is_written_once() {
+    let (one, empty) = (key("1"), AgentBuildStatus::default());
+    let waiting = next(&empty, &one, None, Builder::Available, 1);
+    let problem =
+        BuildProblem { reason: "PipelineRunRefused", message: "no".into(), waiting: true };
+    let found = Finding::Refused(&one, problem);
+    let refused = status(&waiting, &meta(), &found, Builder::Available, at(2));
+    assert_eq!(condition(&refused, "Ready"), Some(("False", "PipelineRunRefused")));
+    assert_eq!((&refused.queued_at, &refused.build_key), (&waiting.queued_at, &waiting.build_key));
+    let again = decided(&refused, &one, None, true, Builder::Available);
+    assert_eq!(again, Decision::Create(1), "it is tried without a word in between");
+    assert_eq!(status(&refused, &meta(), &found, Builder::Available, at(62)), refused);
+    // The same for a stranger who has the name.
+    let stranger = Run { owner_uid: None, ..run(&one, built()) };
+    let taken = next(&waiting, &one, Some(&stranger), Builder::Available, 3);
+    assert_eq!(condition(&taken, "Ready"), Some(("False", "Conflict")));
+    assert_eq!(taken.queued_at, waiting.queued_at);
+}
+
+#[test]
+fn b6_the_image_is_the_one_that_the_run_was_asked_for() {
+    let one = key("1");
+    let moved = Run { image: Some("registry:5000/team/earlier".into()), ..run(&one, built()) };
+    let done = next(&AgentBuildStatus::default(), &one, Some(&moved), Builder::Available, 1);
+    let image = done.built_image.expect("an image");
+    assert!(image.starts_with("registry:5000/team/earlier@sha256:"), "{image}");
 }
