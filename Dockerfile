@@ -25,6 +25,7 @@ RUN mkdir -p src core/src benches/convoke \
     && cargo build --release --locked --bin convoke
 COPY core core
 COPY deploy/team.yaml deploy/team.yaml
+COPY deploy/pipelines deploy/pipelines
 COPY src src
 # Cargo goes by time, and the files may be older than what was built just now.
 RUN touch core/src/lib.rs src/lib.rs src/main.rs \

@@ -12,6 +12,7 @@ use crate::definition::{Context, Limits, Loader};
 use crate::git::fuzzing as git;
 use crate::git::{Credentials, Keys, are_for, origin};
 use crate::http::webhook::delivery::{Follows, Provider, Token, Told, id, is_genuine, read};
+use crate::registry::{Image, auth, manifest};
 
 /// The text before the first NUL byte, and what comes after it.
 fn two(data: &[u8]) -> Option<(&str, &[u8])> {
@@ -275,6 +276,55 @@ pub fn keys(data: &[u8]) {
 pub fn tree(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     git::tree(bytes, kind % 2 == 1);
+}
+
+/// A byte that says which, and what of a registry or an image comes from outside: a manifest, an index, docker's `config.json`, or
+/// `WWW-Authenticate`.
+pub fn registry(data: &[u8]) {
+    let Some((kind, data)) = data.split_first() else { return };
+    let is_shown = |why: &str| assert!(!why.chars().any(char::is_control), "{why:?}");
+    let is_good = |found: &manifest::Descriptor, most: u64| {
+        let digits = found.digest.hex();
+        assert!(digits.len() == 64 && !digits.contains(['/', '.']), "{digits:?}");
+        assert!(found.size <= most, "{}", found.size);
+    };
+    match kind % 4 {
+        0 => match manifest::manifest(data) {
+            Ok(found) => {
+                is_good(&found.config, manifest::MAX_CONFIG);
+                assert!(found.layers.len() <= manifest::MAX_LAYERS);
+                found.layers.iter().for_each(|layer| is_good(layer, u64::MAX));
+            }
+            Err(why) => is_shown(&why),
+        },
+        1 => match manifest::index(data) {
+            Ok(found) => is_good(&found, manifest::MAX_MANIFEST),
+            Err(why) => is_shown(&why),
+        },
+        2 => {
+            let Ok(image) = "r.example/team/a".parse::<Image>() else { return };
+            match auth::login(data, &image) {
+                Ok(login) => assert_eq!(format!("{login:?}"), "Login(not shown)"),
+                Err(why) => is_shown(&why),
+            }
+        }
+        _ => {
+            let Ok(text) = std::str::from_utf8(data) else { return };
+            let Some(auth::Challenge::Bearer { realm, .. }) = auth::challenge(text.lines()) else {
+                return;
+            };
+            for (at, plain) in [("https://r.example/v2/", false), ("http://r.example/v2/", true)] {
+                let Ok(at) = at.parse() else { return };
+                match auth::token_service(&at, &realm) {
+                    Ok(url) => {
+                        let is_here = url.host_str() == Some("r.example");
+                        assert!(url.scheme() == "https" || (plain && is_here), "{url}");
+                    }
+                    Err(why) => is_shown(&why),
+                }
+            }
+        }
+    }
 }
 
 thread_local! {

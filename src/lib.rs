@@ -22,6 +22,7 @@
 //! | [`git`] | all code that knows Git: finds and fetches commits, reads trees without a checkout |
 //! | [`forge`] | commit statuses on GitHub, GitLab and Gitea |
 //! | [`net`] | which addresses may be dialled, and the dialler (its policy is pure) |
+//! | [`registry`] | the client of container registries, and the image layouts that are pushed |
 //! | [`sync`] | the core's sync engine, and [`sync::driver`], which does its I/O |
 //! | [`cluster`] | the only code that talks to the API server; the stores are the core's |
 //! | [`fair`] | shares of concurrent work for each namespace (pure) |
@@ -45,5 +46,6 @@ pub mod fuzzing;
 pub mod git;
 pub mod http;
 pub mod net;
+pub mod registry;
 pub mod runtime;
 pub mod sync;

@@ -5,9 +5,13 @@
 Each test goes on where the one before it has stopped: their order is that of their names. Standard library only.
 """
 
+import base64
 import json
+import shutil
+import socket
 import subprocess
 import unittest
+import urllib.request
 
 import agents_team as team
 import oci
@@ -21,6 +25,9 @@ SOURCE = "../images/reviewer"
 # Builds run beside other tests.
 PATIENCE_SECONDS = 480
 MODEL_URL = f"http://scripted-model.{OPERATOR}.svc:8000/v1"
+PASSWORD = "canary-4711-password"
+# The same, as htpasswd keeps it.
+PASSWORD_HASH = "$2b$04$zzTuydb3nHpg2htzqPXvOeQzTihWelMR6vTt5pfqmmrYYGqgUnKKe"
 DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY note /note\n"
 
 
@@ -82,7 +89,8 @@ class BuildStage(Stage):
         name = "pipeline-template-dev"
         template = json.loads(self.get("configmaps", name, OPERATOR)["data"]["template.json"])
         for parameter in template["globalParameters"]:
-            parameter["value"] = self.in_cluster("builder")
+            name_of = {"convoke-image": "convoke"}
+            parameter["value"] = self.in_cluster(name_of.get(parameter["name"], "builder"))
         self.api.merge("configmaps", OPERATOR, name, {"data": {"template.json": json.dumps(template)}})
 
     def first_files(self):
@@ -125,6 +133,37 @@ class BuildStage(Stage):
         name, _, digest = image.partition("@")
         assert name == f"{REGISTRY}/{IMAGE}", image
         return digest
+
+    def private_registry(self):
+        """A registry that asks for user and password, where pods reach it; gives its host and port."""
+        folder = self.state / "private-registry"
+        folder.mkdir()
+        (folder / "htpasswd").write_text(f"pusher:{PASSWORD_HASH}\n")
+        with socket.socket() as free:
+            free.bind((self.machine(), 0))
+            address = f"{self.machine()}:{free.getsockname()[1]}"
+        config = {
+            "version": "0.1",
+            "storage": {"filesystem": {"rootdirectory": str(folder / "data")}},
+            "http": {"addr": address},
+            "auth": {"htpasswd": {"realm": "test", "path": str(folder / "htpasswd")}},
+        }
+        (folder / "config.yml").write_text(json.dumps(config))
+        program = shutil.which("docker-registry") or shutil.which("registry")
+        with (folder / "log").open("w") as log:
+            server = subprocess.Popen(
+                [program, "serve", str(folder / "config.yml")],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"OTEL_TRACES_EXPORTER": "none"},
+            )
+        unittest.addModuleCleanup(server.wait, 20)
+        unittest.addModuleCleanup(server.terminate)
+        self.eventually("the registry listens", lambda: self.listens(address), 20)
+        return address
+
+    def listens(self, address):
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=5).close()
+        return True
 
     def note(self):
         """What is in the image that the agent runs."""
@@ -261,12 +300,25 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         pods = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
         return [pod for pod in pods if pod.get("status", {}).get("phase") in ("Pending", "Running")]
 
+    def no_pods_of(self, run):
+        """Whether they are gone; otherwise says what they do."""
+        left = [(pod["metadata"].get("deletionTimestamp"), pod["status"]) for pod in self.pods_of(run)]
+        assert not left, json.dumps(left)
+        return True
+
     def test_8_b8_a_build_is_cancelled_and_stays_so(self):
         run = self.slow("three")
+
+        def runs():
+            # A pod that Tekton is about to create when it hears of the end may be left behind.
+            pods = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
+            return pods and pods[0].get("status", {}).get("phase") == "Running"
+
+        stage.eventually("its pod runs", runs)
         stage.convoke_as_admin("cancel", "build/reviewer")
         status = self.failed("it is cancelled")
         self.assertEqual((status["failure"]["class"], status["failure"]["reason"]), ("Cancelled", "Cancelled"))
-        stage.eventually("its pod is gone", lambda: not self.pods_of(run))
+        stage.eventually("its pod is gone", lambda: self.no_pods_of(run))
         self.assertEqual(status["history"][0]["result"], "Cancelled")
         # It may still be taking the image of the build before.
         stage.ready("agents", "reviewer")
@@ -327,6 +379,119 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertIn(status["pipelineRun"], runs)
         self.assertEqual(sorted(one["pipelineRun"] for one in status["history"]), sorted(runs))
         stage.ready("agents", "reviewer")
+
+    def give(self, name, role, *what):
+        """Lets the operator do what a Role says."""
+        stage.kubectl("-n", NAMESPACE, "create", "role", name, "--verb=get", "--resource=secrets", *what)
+        account = f"--serviceaccount={OPERATOR}:convoke"
+        stage.kubectl("-n", NAMESPACE, "create", "rolebinding", name, f"--role={role}", account)
+
+    def nothing_shows(self, run, canaries):
+        """Looks for canaries in everything but Secrets: objects, events, and the logs of a run."""
+        kinds = "agentbuilds,pipelineruns,taskruns,pods,events"
+        shown = [stage.kubectl("-n", NAMESPACE, "get", kinds, "-o", "json")]
+        for pod in stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}"):
+            shown.append(stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "--all-containers"))
+        for canary in canaries:
+            self.assertFalse([text for text in shown if canary in text], canary)
+
+    def test_95_b5_a_private_repository_is_cloned_with_the_credentials_of_the_git_sync(self):
+        user = base64.b64encode(b"x-access-token:canary-of-git").decode()
+        (stage.state / "remote.git.authorization").write_text(f"Basic {user}")
+        url = stage.get("gitsyncs", NAMESPACE)["spec"]["url"]
+        secret = f"{NAMESPACE}-git"
+        stage.kubectl("-n", NAMESPACE, "create", "secret", "generic", secret, "--from-literal=token=canary-of-git")
+        origin = f"convoke.dev/git-origins={url.removesuffix('/remote.git')}"
+        stage.kubectl("-n", NAMESPACE, "annotate", "secret", secret, origin)
+        stage.api.merge("gitsyncs", NAMESPACE, NAMESPACE, {"spec": {"secretRef": {"name": secret}}})
+        commit = stage.push({f"{SOURCE}/note": "eight\n"})
+        stage.built(commit)
+        self.assertEqual(stage.note(), "eight")
+        run = stage.get("agentbuilds", "reviewer")["status"]["pipelineRun"]
+        self.nothing_shows(run, ["canary-of-git", user])
+        # It was mounted in the step that clones, and in no other.
+        (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
+        (volume,) = [one["name"] for one in pod["spec"]["volumes"] if "secret" in one]
+        containers = pod["spec"]["containers"] + pod["spec"]["initContainers"]
+        having = [one["name"] for one in containers if volume in json.dumps(one.get("volumeMounts"))]
+        self.assertEqual(having, ["step-clone"])
+        trace = stage.run_convoke("trace", "agent/reviewer")
+        self.assertRegex(trace, rf"(?m)^commit {commit[:7]} runs: ")
+
+    def test_96_b5_a_registry_that_asks_for_a_password_gets_it_from_the_step_that_pushes(self):
+        registry = stage.private_registry()
+        source = {"gitSync": {}, "subfolder": "images/pushed"}
+        output = {"registry": registry, "image": f"{NAMESPACE}/pushed", "insecure": True}
+        build = {"kind": "AgentBuild", "metadata": {"name": "pushed"}, "spec": {"source": source, "output": output}}
+        build["apiVersion"] = "convoke.dev/v1alpha1"
+        files = {"../images/pushed/Dockerfile": "FROM scratch\nCOPY note /note\n", "../images/pushed/note": "pushed\n"}
+        stage.push(files | {"pushed.json": json.dumps(build)})
+
+        def refused():
+            status = stage.get("agentbuilds", "pushed").get("status", {})
+            assert status.get("phase") == "Failed", json.dumps(status, indent=1)
+            return status["failure"]
+
+        failure = stage.eventually("the push is refused", refused)
+        self.assertEqual((failure["class"], failure["reason"], failure["step"]), ("Registry", "PushDenied", "push"))
+        literals = ["--from-literal=username=pusher", f"--from-literal=password={PASSWORD}"]
+        stage.kubectl("-n", NAMESPACE, "create", "secret", "generic", "registry", *literals)
+        allowed = f"convoke.dev/registries=http://{registry}/{NAMESPACE}"
+        stage.kubectl("-n", NAMESPACE, "annotate", "secret", "registry", allowed)
+        self.give("convoke-registry-registry", "convoke-registry-registry", "--resource-name=registry")
+        output["secretRef"] = {"name": "registry"}
+        stage.push({"pushed.json": json.dumps(build)})
+
+        def pushed():
+            status = stage.get("agentbuilds", "pushed").get("status", {})
+            assert status.get("phase") == "Succeeded", json.dumps(status, indent=1)
+            return status
+
+        status = stage.eventually("it is pushed", pushed)
+        name, _, digest = status["builtImage"].partition("@")
+        self.assertEqual(name, f"{registry}/{NAMESPACE}/pushed")
+        user = base64.b64encode(f"pusher:{PASSWORD}".encode()).decode()
+        path = f"http://{registry}/v2/{NAMESPACE}/pushed/manifests/{digest}"
+        accept = {"Accept": "application/vnd.oci.image.manifest.v1+json", "Authorization": f"Basic {user}"}
+        with urllib.request.urlopen(urllib.request.Request(path, headers=accept), timeout=20) as reply:
+            self.assertEqual(reply.status, 200)
+        self.nothing_shows(status["pipelineRun"], [PASSWORD, user])
+        (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={status['pipelineRun']}")
+        secrets = {one["secret"]["secretName"]: one["name"] for one in pod["spec"]["volumes"] if "secret" in one}
+        having = {
+            secret.rpartition("-")[0].rpartition("-")[2]: [
+                one["name"] for one in pod["spec"]["containers"] if volume in json.dumps(one.get("volumeMounts"))
+            ]
+            for secret, volume in secrets.items()
+        }
+        self.assertEqual(having, {"git": ["step-clone"], "push": ["step-push"]})
+
+    def test_97_a10_an_image_that_does_not_start_is_gone_back_from(self):
+        agent = json.loads((stage.state / "work/team/agent.json").read_text())
+        agent["spec"]["progressDeadline"] = "30s"
+        stage.push({"agent.json": json.dumps(agent, indent=1)})
+        stage.ready("agents", "reviewer")
+        before = stage.get("agentbuilds", "reviewer")["status"]["builtImage"]
+        broken = DOCKERFILE + 'ENTRYPOINT ["/bin/false"]\n'
+        stage.push({f"{SOURCE}/Dockerfile": broken, f"{SOURCE}/note": "broken\n"})
+
+        def back():
+            agent = stage.get("agents", "reviewer")
+            status, reason, message = condition(agent, "Ready")
+            assert (status, reason) == ("False", "RolledBack"), json.dumps(agent.get("status"), indent=1)
+            images = {pod["spec"]["containers"][0]["image"] for pod in stage.pods("agent", "reviewer")}
+            assert images == {before}, images
+            return message
+
+        message = stage.eventually("it runs the image before", back)
+        newest = stage.get("agentbuilds", "reviewer")["status"]["builtImage"]
+        self.assertNotEqual(newest, before)
+        self.assertIn(newest, message)
+        self.assertIn("CrashLoopBackOff", message)
+        self.assertEqual(stage.note(), "eight", "the pod before was never stopped")
+        commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "nine\n"})
+        stage.built(commit)
+        self.assertEqual(stage.note(), "nine")
 
 
 if __name__ == "__main__":

@@ -209,8 +209,8 @@ class Builds(unittest.TestCase):
     def test_the_run_that_the_operator_makes_builds_a_commit_and_pushes_the_image(self):
         cluster = self.cluster
         url, commit = self.serve_repository({"images/reviewer/Dockerfile": DOCKERFILE})
-        built, _ = images(cluster.state, "push", "builder")
-        builder = built["builder"].replace(cluster.registry, REGISTRY)
+        built, _ = images(cluster.state, "push", "builder", "convoke")
+        builder, convoke = (built[name].replace(cluster.registry, REGISTRY) for name in ("builder", "convoke"))
         image = "tests/reviewer"
         run = json.loads(OPERATORS_RUN.read_text().rpartition("\n---\n")[2])
         del run["metadata"]["ownerReferences"]
@@ -228,7 +228,7 @@ class Builds(unittest.TestCase):
         set_params(run["spec"]["params"], given)
         (task,) = run["spec"]["pipelineSpec"]["tasks"]
         images_of_steps = {"clone_git-image", "verify_git-image", "build_buildah-image"}
-        set_params(task["params"], dict.fromkeys(images_of_steps, builder))
+        set_params(task["params"], dict.fromkeys(images_of_steps, builder) | {"push_convoke-image": convoke})
         cluster.api.create("pipelineruns", NAMESPACE, run)
         found = results(cluster.ended("reviewer", 2 * POD_SECONDS))
         self.assertEqual(found["IMAGE_URL"], f"{REGISTRY}/{image}:one")

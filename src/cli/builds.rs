@@ -277,12 +277,23 @@ async fn tekton(
     name: &str,
     uid: &str,
 ) -> Result<Option<DynamicObject>, Failure> {
+    let found = tekton_of_name(connection, kind, plural, name).await?;
+    Ok(found.filter(|object| object.metadata.uid.as_deref() == Some(uid)))
+}
+
+/// An object of Tekton, whoever made it.
+pub(super) async fn tekton_of_name(
+    connection: &Connection,
+    kind: &str,
+    plural: &str,
+    name: &str,
+) -> Result<Option<DynamicObject>, Failure> {
     let resource = GroupVersionKind::gvk("tekton.dev", "v1", kind);
     let resource = ApiResource::from_gvk_with_plural(&resource, plural);
     let api: Api<DynamicObject> =
         Api::namespaced_with(connection.client.clone(), &connection.namespace, &resource);
     match call(api.get(name)).await {
-        Ok(object) => Ok(Some(object).filter(|object| object.metadata.uid.as_deref() == Some(uid))),
+        Ok(object) => Ok(Some(object)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(refused(connection, "get", plural, &error)),
     }

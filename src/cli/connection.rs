@@ -73,9 +73,9 @@ impl Connection {
         let failure =
             Failure::new(CLUSTER, format!("cannot {verb} {plural} in {namespace}: {error}"));
         if error.is_forbidden() {
-            failure.hint(format!(
-                "ask for that right: kubectl auth can-i {verb} {plural}.convoke.dev -n {namespace}"
-            ))
+            let right = format!("{verb} {plural}.convoke.dev");
+            let hint = format!("ask for that right: kubectl auth can-i {right} -n {namespace}");
+            Failure { lacks: Some(right), ..failure.hint(hint) }
         } else if error.is_unauthorized() {
             failure.hint("the server does not take the credentials of this context, which may have expired: kubectl auth whoami")
         } else if error.is_not_found() && !error.is_gone() {

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
 //! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
+//! `push-image` has those of steps of builds (`deploy/pipelines/README.md`).
 
 mod approve;
 mod ask;
@@ -15,8 +16,10 @@ mod logs;
 mod operator;
 mod plan;
 mod pods;
+mod push_image;
 mod render;
 mod terminal;
+mod trace;
 mod validate;
 
 use std::process::ExitCode;
@@ -68,6 +71,11 @@ enum Command {
     Rebuild(builds::Args),
     /// Stop the build that runs or waits
     Cancel(builds::Args),
+    /// Show where the newest commit of an agent or a tool server is, from Git to its pods
+    Trace(trace::Args),
+    /// Push an image from an OCI image layout to its registry; a step of builds does it
+    #[command(hide = true)]
+    PushImage(Box<push_image::Args>),
     /// Print the plain form of the definitions of a folder
     Render(render::Args),
     /// Print all custom resource definitions as YAML
@@ -86,11 +94,13 @@ pub struct Failure {
     hint: Option<String>,
     /// Another try may soon be better.
     may_pass: bool,
+    /// The right that is missing: `get pods`.
+    lacks: Option<String>,
 }
 
 impl Failure {
     fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, may_pass: false }
+        Self { code, message: message.into(), hint: None, may_pass: false, lacks: None }
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -112,6 +122,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Logs(args) => logs::run(&args),
         Command::Rebuild(args) => builds::rebuild(&args),
         Command::Cancel(args) => builds::cancel(&args),
+        Command::Trace(args) => trace::run(&args),
+        Command::PushImage(args) => push_image::run(*args),
         Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
         Command::Completions(args) => completions::run(&args),
@@ -119,7 +131,7 @@ pub fn run(cli: Cli) -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(Failure { code, message, hint, may_pass: _ }) => {
+        Err(Failure { code, message, hint, may_pass: _, lacks: _ }) => {
             // The message may quote a server.
             let shown = |text: &str| text.lines().map(printable).collect::<Vec<_>>().join("\n");
             eprintln!("error: {}", shown(&message));

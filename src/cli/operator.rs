@@ -287,6 +287,7 @@ fn start_controllers(
     let client = writes.client(client.clone());
     let shared = controllers::Shared { client: &client, stores, write_priority };
     let has_builds = set.has(Kind::AgentBuild);
+    let (operator, build_dialler) = (common.operator.clone(), dialler.clone());
     let settings = controllers::Settings {
         set,
         defaults: args.defaults.resolve(),
@@ -304,6 +305,8 @@ fn start_controllers(
                 total: usize::try_from(args.max_builds).unwrap_or(usize::MAX),
                 namespace: usize::try_from(args.max_builds_per_namespace).unwrap_or(usize::MAX),
             },
+            operator,
+            dialler: build_dialler,
         };
         agent_build::start(tasks, shared, settings, builds.clone());
     }

@@ -96,10 +96,25 @@ impl<'a> Pods<'a> {
                 refused(connection, "get", kind.plural(), &error)
             }
         })?;
-        let says = says(&object);
-        let uid = object.metadata.uid.unwrap_or_default();
+        Ok(Self::of_object(connection, workload, &object))
+    }
+
+    /// The same of an object that was read already.
+    pub(super) fn of_object(
+        connection: &'a Connection,
+        workload: &'a Workload,
+        object: &DynamicObject,
+    ) -> Self {
+        let says = says(object);
+        let uid = object.metadata.uid.clone().unwrap_or_default();
         let (replica_sets, deployments) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { connection, workload, uid, says, replica_sets, deployments })
+        Self { connection, workload, uid, says, replica_sets, deployments }
+    }
+
+    /// The ReplicaSet of a pod that was listed.
+    pub(super) fn replica_set(&self, pod: &Pod) -> Option<&ObjectMeta> {
+        let owner = controller(&pod.metadata, "apps", "ReplicaSet")?;
+        self.replica_sets.get(&owner.uid)?.as_ref()
     }
 
     /// The pods that the object controls, by name.
@@ -207,12 +222,20 @@ pub(super) fn refused(
 ) -> Failure {
     let namespace = &connection.namespace;
     if error.is_forbidden() {
-        Failure::new(CLUSTER, format!("cannot {verb} {plural} in {namespace}: {error}")).hint(format!(
-            "the Role {ROLE} of deploy/team.yaml gives this right; whoever runs the namespace binds it: kubectl -n {namespace} create rolebinding {ROLE} --role={ROLE} --user=<you>"
-        ))
+        let failure =
+            Failure::new(CLUSTER, format!("cannot {verb} {plural} in {namespace}: {error}"));
+        let lacks = Some(format!("{verb} {plural}"));
+        Failure { lacks, ..failure.hint(who_gives_rights(namespace)) }
     } else {
         connection.failure(verb, plural, error)
     }
+}
+
+/// Who gives the rights that these commands need.
+pub(super) fn who_gives_rights(namespace: &str) -> String {
+    format!(
+        "the Role {ROLE} of deploy/team.yaml gives this right; whoever runs the namespace binds it: kubectl -n {namespace} create rolebinding {ROLE} --role={ROLE} --user=<you>"
+    )
 }
 
 /// Whether a pod takes requests.

@@ -188,7 +188,8 @@ fn is_of(set: &str, deployment: &str) -> bool {
 
 /// The newest ReplicaSet of a Deployment. The Deployment's controller quotes the name in the message of `Progressing`, with every
 /// reason (`ReplicaSet "agent-a-7c9f" is progressing.`; kubernetes/pkg/controller/deployment/progress.go).
-fn newest_replica_set(deployment: &Deployment) -> Option<&str> {
+#[must_use]
+pub fn newest_replica_set(deployment: &Deployment) -> Option<&str> {
     let name = deployment.metadata.name.as_deref()?;
     let conditions = deployment.status.as_ref()?.conditions.as_deref()?;
     let message = conditions.iter().find(|c| c.type_ == "Progressing")?.message.as_deref()?;

@@ -72,6 +72,9 @@ pub enum Health {
 /// revision (kubernetes/pkg/controller/deployment/sync.go, `getNewReplicaSet`).
 pub const REPLICA_SET_REFUSED: &str = "ReplicaSetCreateError";
 
+/// The reason of `Progressing` when a rollout has made no progress within its deadline.
+pub const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
+
 /// Reads the state of a Deployment. [`Observed::trouble`] stays empty: pods are read elsewhere.
 #[must_use]
 pub fn observe(deployment: &Deployment) -> Observed {
@@ -94,7 +97,7 @@ pub fn observe(deployment: &Deployment) -> Observed {
     let updated = if refused_set.is_some() { 0 } else { updated };
     let failed = || {
         let refused = condition("ReplicaFailure").filter(|c| c.status == "True");
-        refused.or_else(|| stopped("ProgressDeadlineExceeded")).filter(|_| is_current)
+        refused.or_else(|| stopped(DEADLINE_EXCEEDED)).filter(|_| is_current)
     };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let health = match refused_set.or_else(failed) {

@@ -155,6 +155,29 @@ pub async fn cancel(
     call(api.patch(name, &params, &Patch::Merge(&patch))).await
 }
 
+/// Removes `spec.status` of the PipelineRun with this UID if it is this word: Tekton begins with a run that it was told to leave pending.
+/// Tekton may write the status meanwhile, so any version will do.
+///
+/// # Errors
+/// The call's error; a refusal when it is another object, or the word is another one by now.
+pub async fn begin(
+    api: &Api<DynamicObject>,
+    name: &str,
+    uid: &str,
+    word: &str,
+) -> Result<DynamicObject, CallError> {
+    let patch = json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": "/spec/status", "value": word},
+        {"op": "remove", "path": "/spec/status"},
+    ]);
+    let patch: json_patch::Patch =
+        serde_json::from_value(patch).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+    let manager = Some(CONTROLLER_MANAGER.to_owned());
+    let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+    call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
+}
+
 /// Removes these fields from the status of the object at this version. An apply could not: it leaves the fields of other writers.
 ///
 /// # Errors
@@ -182,10 +205,26 @@ pub async fn clear_status(
 /// # Errors
 /// The call's error; a 409 means that another object has the name.
 pub async fn create(api: &Api<DynamicObject>, object: Value) -> Result<(), CallError> {
+    create_with(api, object, false).await
+}
+
+/// Sends the same create as a dry run: the server checks it and writes nothing.
+///
+/// # Errors
+/// As [`create`].
+pub async fn rehearse_create(api: &Api<DynamicObject>, object: Value) -> Result<(), CallError> {
+    create_with(api, object, true).await
+}
+
+async fn create_with(
+    api: &Api<DynamicObject>,
+    object: Value,
+    dry_run: bool,
+) -> Result<(), CallError> {
     let object =
         serde_json::from_value(object).map_err(|error| failed(kube::Error::SerdeError(error)))?;
-    let params =
-        PostParams { field_manager: Some(CONTROLLER_MANAGER.to_owned()), ..PostParams::default() };
+    let field_manager = Some(CONTROLLER_MANAGER.to_owned());
+    let params = PostParams { dry_run, field_manager };
     call(api.create(&params, &object)).await.map(drop)
 }
 

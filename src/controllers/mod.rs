@@ -6,7 +6,7 @@
 //! |---|---|
 //! | resolve | looks up what the object refers to |
 //! | validate | checks what the schema does not check |
-//! | desired | says what the children are to be like |
+//! | desired | says what the children are to be like, or goes back to what they were like |
 //! | inputs | adds the digests of the ConfigMaps and Secrets that pods read |
 //! | keys | writes the Secret with the keys that Convoke makes for pods |
 //! | apply | writes the other children |

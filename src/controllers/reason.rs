@@ -14,6 +14,8 @@ pub enum Reason {
     WaitingForBuild,
     /// A Secret or ConfigMap that pods need is missing or not labelled, or their keys cannot be written.
     WaitingForInputs,
+    /// The newest revision was not available in time, and the last good one runs in its place.
+    RolledBack,
     /// `spec.suspend` is true.
     Suspended,
     /// The Deployment is scaled to zero.
@@ -38,12 +40,13 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::RollingOut,
         Self::Replacing,
         Self::WaitingForDependencies,
         Self::WaitingForBuild,
         Self::WaitingForInputs,
+        Self::RolledBack,
         Self::Suspended,
         Self::Stopped,
         Self::Queued,
@@ -65,6 +68,7 @@ impl Reason {
             Self::WaitingForDependencies => "WaitingForDependencies",
             Self::WaitingForBuild => "WaitingForBuild",
             Self::WaitingForInputs => "WaitingForInputs",
+            Self::RolledBack => "RolledBack",
             Self::Suspended => "Suspended",
             Self::Stopped => "Stopped",
             Self::Queued => "Queued",
@@ -87,7 +91,7 @@ impl Reason {
     /// Whether it goes on only if somebody does something.
     #[must_use]
     pub const fn needs_somebody(self) -> bool {
-        matches!(self, Self::WaitingForInputs)
+        matches!(self, Self::WaitingForInputs | Self::RolledBack)
     }
 
     /// Whether the reason says only that it is not known what Git wants.

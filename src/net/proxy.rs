@@ -68,6 +68,18 @@ impl ProxyServer {
         all.finalize().into()
     }
 
+    /// The address with the user and the password in it, for a file that nobody else reads.
+    #[must_use]
+    pub fn with_user(&self) -> String {
+        let mut url = self.url.clone();
+        if let Some((user, password)) = &self.user {
+            // The two setters leave `%` as it is. They fail for URLs without a host only.
+            let _ = url.set_username(&user.replace('%', "%25"));
+            let _ = url.set_password(Some(&password.replace('%', "%25")));
+        }
+        url.into()
+    }
+
     /// The same for the HTTP client.
     pub(super) fn for_client(&self) -> reqwest::Result<reqwest::Proxy> {
         let proxy = reqwest::Proxy::all(self.url.clone())?;
@@ -98,6 +110,9 @@ mod tests {
             let why = ProxyServer::new(bad, None).expect_err(bad);
             assert!(!why.contains("canary"), "{why}");
         }
+        let user = Some(("u%41".to_owned(), "p@:/%41\"".to_owned()));
+        let proxy = ProxyServer::new("http://proxy:3128", user).expect("a proxy");
+        assert_eq!(proxy.with_user(), "http://u%2541:p%40%3A%2F%2541%22@proxy:3128/");
         let user = Some(("u".to_owned(), "canary".to_owned()));
         let proxy = ProxyServer::new("http://Proxy:3128", user).expect("a proxy");
         assert!(!format!("{proxy:?}").contains("canary"));

@@ -7,7 +7,7 @@ use convoke_core::cluster::account::OperatorAccount;
 use kube::Client;
 
 use crate::api::git_sync::{GitSyncSpec, SecretRef};
-use crate::git::{AppToken, Credentials, GitHubApp, NoCredentials};
+use crate::git::{AppToken, Credentials, Files, GitHubApp, NoCredentials};
 use crate::net::Dialler;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::secrets::{Bound, CREDENTIALS, Data, Freshness, Named};
@@ -86,6 +86,27 @@ impl Cached {
         self.token = Some((app, token));
         Ok(())
     }
+}
+
+/// The credentials with which a program clones the repository of a GitSync, read now. The token of a GitHub App is a new one.
+///
+/// # Errors
+/// [`SourceError::Input`], as [`Cached::refresh`].
+pub async fn of_sync(
+    client: &Client,
+    namespace: &str,
+    spec: &GitSyncSpec,
+    operator: &OperatorAccount,
+    dialler: &Dialler,
+) -> Result<Files, SourceError> {
+    let mut read = Cached::default();
+    read.refresh(client, namespace, spec, operator, dialler).await?;
+    let name = spec.secret_ref.as_ref().or(spec.proxy_secret_ref.as_ref());
+    let name = name.map_or("", |secret| secret.name.as_str());
+    let files = read.credentials().files(&spec.url);
+    files.map_err(|NoCredentials { problem, hint }| {
+        place(namespace, name, &spec.url).secret.invalid(&problem, hint)
+    })
 }
 
 /// Adds to what a connection to the host of a GitSync's repository needs what the GitSync's own Secrets say of that: authorities, a client

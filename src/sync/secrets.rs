@@ -58,6 +58,9 @@ pub const CREDENTIALS: &Purpose = &Purpose {
     unreadable: SourceReason::CredentialsUnreadable,
 };
 
+/// Credentials for a registry.
+pub const REGISTRY: &Purpose = &Purpose { role: "convoke-registry", ..*CREDENTIALS };
+
 /// Public keys that may sign.
 pub const VERIFICATION_KEYS: &Purpose = &Purpose {
     role: "convoke-verify",

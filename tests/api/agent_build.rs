@@ -2,7 +2,9 @@
 //! it would write into the status of a run.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod credentials;
 mod owner;
+mod rendered;
 use crate::support;
 
 use std::collections::BTreeMap;
@@ -11,14 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke::api::agent_build::{AgentBuildStatus, BuildPhase, BuildResult};
-use convoke::api::{AgentBuild, keys};
+use convoke::api::{AgentBuild, GitSync, keys};
 use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
 use convoke::cluster::store::Key;
 use convoke::controllers::Shared;
 use convoke::controllers::agent_build::{self, Limits, Settings};
+use convoke::net::{Dialler, Policy};
 use convoke::runtime::write_priority::WritePriority;
 use convoke::sync::published::build_sources::{Absence, BuildSources, CommitBuilds, SourceAt};
+use convoke_core::cluster::account::OperatorAccount;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
@@ -31,12 +35,14 @@ use tokio::task::JoinSet;
 
 /// UID of GitSync `team`.
 const SYNC: &str = "1b2c";
+const URL: &str = "https://git.example.com/team.git";
 const SOON: Duration = Duration::from_secs(60);
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The controller, as the operator starts it. Ends when it is dropped.
 struct Controller {
     sources: Arc<BuildSources>,
+    stores: Stores,
     _tasks: JoinSet<Result<(), String>>,
 }
 
@@ -49,16 +55,18 @@ impl Controller {
             internal_registry: Some("registry.test:5000".into()),
             operator_namespace: "convoke-system".into(),
             limits,
+            operator: OperatorAccount::new("convoke-system"),
+            dialler: Dialler::new(Policy::default()),
         };
         let priority = WritePriority::new();
         let shared = Shared { client, stores: &stores, write_priority: &priority };
         agent_build::start(&mut tasks, shared, settings, sources.clone());
-        let api: Api<_> = Api::all(client.clone());
+        let (api, builds): (Api<_>, _) = (Api::all(client.clone()), stores.agent_builds.clone());
         tasks.spawn(async move {
-            reflector::run::<Managed<AgentBuild>>(api, stores.agent_builds.clone(), None).await;
+            reflector::run::<Managed<AgentBuild>>(api, builds, None).await;
             Ok(())
         });
-        Self { sources, _tasks: tasks }
+        Self { sources, stores, _tasks: tasks }
     }
 }
 
@@ -153,7 +161,11 @@ impl<'c> Team<'c> {
         applied: Option<String>,
     ) {
         let id = |digit: char| digit.to_string().repeat(40);
-        let url = "https://git.example.com/team.git";
+        let url = URL;
+        let stores = &controller.stores.git_syncs;
+        if stores.get(&Key::new(self.namespace.as_str(), "team")).is_none() {
+            self.follow(controller, &json!({}));
+        }
         let source = SourceAt {
             sync: "team".into(),
             url: url.into(),
@@ -168,6 +180,22 @@ impl<'c> Team<'c> {
         let absence = Absence::Unproven;
         let commit = CommitBuilds { uid: SYNC, url, builds: &builds, absence };
         controller.sources.publish(&sync, commit, Vec::new);
+    }
+
+    /// The GitSync, with more in its spec, as the watch would bring it.
+    fn follow(&self, controller: &Controller, spec: &Value) {
+        let mut whole = json!({"url": URL});
+        for (key, value) in spec.as_object().expect("a map") {
+            whole[key] = value.clone();
+        }
+        let version = jiff::Timestamp::now().as_microsecond().to_string();
+        let sync = json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
+            "metadata": {"name": "team", "namespace": self.namespace, "uid": SYNC, "resourceVersion": version}, "spec": whole,
+        });
+        let sync = serde_json::from_value(sync).expect("a GitSync");
+        let (key, entry) = reflector::entry::<Managed<GitSync>>(sync);
+        controller.stores.git_syncs.wrote(key, entry);
     }
 
     async fn status(&self, name: &str) -> AgentBuildStatus {
@@ -230,7 +258,7 @@ fn install_templates(cluster: &Cluster) {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "convoke-system"}});
     cluster.apply(&namespace);
     let folder = format!("{ROOT}/deploy/pipelines");
-    for file in ["template-dev", "step-clone", "step-verify", "step-build"] {
+    for file in ["template-dev", "step-clone", "step-verify", "step-build", "step-push"] {
         let file = format!("{folder}/{file}.yaml");
         cluster.kubectl(&["apply", "--server-side", "-n", "convoke-system", "-f", &file]);
     }

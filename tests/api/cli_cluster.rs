@@ -3,6 +3,7 @@
 
 mod inputs;
 mod lacks;
+mod trace;
 use crate::support;
 
 use std::io::Write;

@@ -2,7 +2,7 @@
 //! rights. What the proxy does with them is tested in `proxy/tests`.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
-mod policy;
+pub mod policy;
 mod rights;
 
 use crate::support;

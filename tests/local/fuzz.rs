@@ -208,6 +208,11 @@ fn v60_fuzz_webhook() {
 }
 
 #[test]
+fn b5_fuzz_registry() {
+    fuzz("registry", fuzzing::registry);
+}
+
+#[test]
 fn g7_fuzz_definition() {
     fuzz("definition", fuzzing::definition);
 }

@@ -8,3 +8,4 @@ mod git_remote;
 mod hostile_folder;
 mod layers;
 mod policies;
+mod push_image;

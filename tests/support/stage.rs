@@ -24,7 +24,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    fn api(&self, kind: Kind) -> Api<DynamicObject> {
+    pub fn api(&self, kind: Kind) -> Api<DynamicObject> {
         let gvk = GroupVersionKind::gvk("convoke.dev", "v1alpha1", kind.as_str());
         let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)

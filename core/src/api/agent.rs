@@ -100,6 +100,11 @@ pub struct AgentSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub replicas: Option<i32>,
+    /// How long a rollout may make no progress, at least 30s. With `buildRef`, the last good revision then runs again. Default 10m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('30s') && duration(self) <= duration('24h')").message("progressDeadline must be at least 30s and at most 24h"))]
+    pub progress_deadline: Option<String>,
     /// Overrides for the probes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, Source};
+use super::git_sync::SecretRef;
 
 /// A recipe that turns a folder of the synced repository into an image, on Tekton.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -110,6 +111,9 @@ pub struct BuildOutput {
     /// Push over plain HTTP. Default false.
     #[serde(default)]
     pub insecure: bool,
+    /// The Secret with the credentials for pushing. Its annotation `convoke.dev/registries` names the registries that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
 }
 
 /// What starts a build.

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, LinkedResources, Phase, Source};
+use super::rollout::RolloutStatus;
 
 /// What the agent is doing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -50,6 +51,9 @@ pub struct AgentStatus {
     /// What its card (A2A) said when a pod was last asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<CardStatus>,
+    /// The revision to go back to, with `buildRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutStatus>,
     /// Where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, EnvVar, HeaderFrom, NameRef, Phase, Resources, Source};
+use super::rollout::RolloutStatus;
 
 /// Variables that Convoke sets: `PORT` always, the others with `toolsString` and with a package from PyPI. The CEL
 /// rules below refuse them.
@@ -24,7 +25,7 @@ pub const RESERVED_ENV: &[&str] = &["PORT", "MCP_TOOLS_STRING", "PYTHONPATH"];
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.__package__), has(self.toolsString), has(self.image), has(self.buildRef), has(self.remote)].filter(x, x).size() == 1").message("exactly one of package, toolsString, image, buildRef and remote is needed"))]
-#[x_kube(validation = Rule::new("!has(self.remote) || !(has(self.replicas) || has(self.resources) || (has(self.env) && self.env.size() > 0))").message("a remote server runs no pods: replicas, resources and env do not apply"))]
+#[x_kube(validation = Rule::new("!has(self.remote) || !(has(self.replicas) || has(self.resources) || has(self.progressDeadline) || (has(self.env) && self.env.size() > 0))").message("a remote server runs no pods: replicas, resources, progressDeadline and env do not apply"))]
 #[x_kube(validation = Rule::new("!has(self.transport) || self.transport != 'Stdio' || has(self.__package__)").message("Stdio is for a package; every other server must serve MCP over HTTP by itself: leave transport out").field_path(".transport"))]
 #[x_kube(validation = Rule::new("!has(self.toolsString) || bytes(self.toolsString).size() <= 65536").message("toolsString has more than 65536 bytes").field_path(".toolsString"))]
 #[x_kube(validation = Rule::new("!has(self.toolsString) || !has(self.env) || self.env.all(e, e.name != 'MCP_TOOLS_STRING')").message("MCP_TOOLS_STRING is set by Convoke: it is toolsString").field_path(".env"))]
@@ -62,6 +63,11 @@ pub struct MCPServerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub replicas: Option<i32>,
+    /// How long a rollout may make no progress, at least 30s. With `buildRef`, the last good revision then runs again. Default 10m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('30s') && duration(self) <= duration('24h')").message("progressDeadline must be at least 30s and at most 24h"))]
+    pub progress_deadline: Option<String>,
 }
 
 /// A package from a registry.
@@ -163,6 +169,9 @@ pub struct MCPServerStatus {
     /// What it says of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_info: Option<ServerInfo>,
+    /// The revision to go back to, with `buildRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutStatus>,
     /// Where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

@@ -13,6 +13,7 @@ pub mod kinds;
 pub mod mark;
 pub mod mcp_server;
 pub mod model_api;
+pub mod rollout;
 pub mod webhook;
 
 pub use agent::Agent;
@@ -74,12 +75,17 @@ pub mod keys {
     pub const KEY_DIGEST: &str = "convoke.dev/key-digest";
     /// Annotation on a Secret: the origins of Git servers that may get the credentials in it, as `https://HOST:PORT`, with commas between.
     pub const GIT_ORIGINS: &str = "convoke.dev/git-origins";
+    /// On a Secret with credentials for a registry: the registries that get them, separated by commas, each with or without the beginning
+    /// of a path.
+    pub const REGISTRIES: &str = "convoke.dev/registries";
     /// Annotation on a Deployment: the AgentBuild that made its image.
     pub const BUILD: &str = "convoke.dev/build";
     /// On an AgentBuild: any new value starts a build, whatever was built before.
     pub const REBUILD: &str = "convoke.dev/rebuild";
     /// On an AgentBuild: the build key whose build is stopped.
     pub const CANCEL: &str = "convoke.dev/cancel";
+    /// On an Agent or MCPServer with `buildRef`: any new value rolls out again what was gone back from.
+    pub const RETRY: &str = "convoke.dev/retry";
     /// Label by which a ConfigMap or Secret may be used by agents, with the value [`ALLOW`].
     pub const AGENTS: &str = "convoke.dev/agents";
     /// The only value of [`PRUNE`] and [`RECONCILE`] that has an effect.

@@ -45,6 +45,8 @@ pub struct Given<'a> {
     pub proxy: &'a BTreeMap<String, Vec<u8>>,
     /// Whether the operator may make keys of model proxies.
     pub model_keys: bool,
+    /// Whether the operator may copy credentials for builds.
+    pub builds: bool,
 }
 
 /// Words that YAML reads as something else than text.
@@ -66,7 +68,9 @@ pub fn render(given: &Given<'_>) -> Result<String, Failure> {
     let (git, proxy) = (format!("{name}-git"), format!("{name}-proxy"));
     let mut text = String::new();
     let roles = [format!("convoke-git-{git}"), format!("convoke-git-{proxy}")];
-    let taken = ["convoke-ask", "convoke-keys"].into_iter().chain(roles.iter().map(String::as_str));
+    let taken = ["convoke-ask", "convoke-keys", "convoke-builds"]
+        .into_iter()
+        .chain(roles.iter().map(String::as_str));
     if let Some(name) = service_account.filter(|name| taken.into_iter().any(|taken| taken == *name))
     {
         let message =
@@ -79,7 +83,8 @@ pub fn render(given: &Given<'_>) -> Result<String, Failure> {
         let is_secret = document.contains("team-a-git");
         let is_left_out = document.contains("kind: GitSync\n")
             || (is_account && service_account.is_none())
-            || (document.contains("name: convoke-keys\n") && !given.model_keys);
+            || (document.contains("name: convoke-keys\n") && !given.model_keys)
+            || (document.contains("name: convoke-builds\n") && !given.builds);
         if is_left_out {
             continue;
         }

@@ -59,6 +59,10 @@ pub struct Args {
     /// Let the operator write keys of model proxies: it can then read all Secrets of the namespace. Needed for ModelAPIs in mode Proxy
     #[arg(long)]
     model_keys: bool,
+    /// Let the operator create Secrets with the credentials of builds. Needed for AgentBuilds of a private repository, and for registries
+    /// that ask for credentials
+    #[arg(long)]
+    builds: bool,
     /// How long one request may take
     #[arg(long, value_parser = duration, default_value = "60s")]
     timeout: Duration,
@@ -194,6 +198,7 @@ async fn init(args: Args) -> Result<ExitCode, Failure> {
         secret: &secret,
         proxy: &proxy,
         model_keys: args.model_keys,
+        builds: args.builds,
     };
     let text = manifests::render(&given)?;
     if args.connection.namespace.is_none() {

@@ -199,7 +199,7 @@ fn d4_a_pod_that_ends_is_not_ready() {
 }
 
 #[test]
-fn d4_d6_the_shipped_role_has_the_rights_that_are_needed() {
+fn d4_d6_d8_the_shipped_role_has_the_rights_that_are_needed() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/team.yaml");
     let text = std::fs::read_to_string(file).expect(file);
     let mut documents = text.split("---\n");
@@ -207,7 +207,7 @@ fn d4_d6_the_shipped_role_has_the_rights_that_are_needed() {
         .find(|one| one.contains("kind: Role\n") && one.contains(&format!("name: {ROLE}\n")));
     let role = role.expect("the Role");
     for right in [
-        "resources: [agents, modelapis, mcpservers, agentbuilds]\n  verbs: [get]",
+        "resources: [agents, modelapis, mcpservers, agentbuilds, gitsyncs]\n  verbs: [get]",
         "resources: [pipelineruns, taskruns]\n  verbs: [get]",
         "resources: [deployments, replicasets]\n  verbs: [get]",
         "resources: [pods]\n  verbs: [get, list]",

@@ -18,6 +18,7 @@ use crate::controllers::workload::pod_template::{
     DeploymentParts, HttpProbes, config_volume, container, deployment, mount, port, resources,
     service, sticky,
 };
+use crate::controllers::workload::rollout::with_deadline;
 
 /// The port of every agent.
 pub const PORT: i32 = 8000;
@@ -75,7 +76,7 @@ pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Chil
             let mut parts = parts(agent, image, env, mounted);
             parts.meta = with_build(parts.meta, resolved.image_build.as_deref());
             parts.meta = KeyBefore::mark(&resolved.keys_before, parts.meta);
-            let run = deployment(parts);
+            let run = with_deadline(deployment(parts), agent.spec.progress_deadline.as_deref());
             (
                 Wanted::Bring(configuration.config_map),
                 Wanted::Bring(resolved.model_key.mark(run, &keys)),

@@ -27,9 +27,11 @@ use super::defaults::Defaults;
 use super::discovery::{Question, Topic};
 use super::names;
 use super::workload::outcome::Applied;
+use super::workload::rollout::Newest;
 use super::workload::validate::Invalid;
 use super::workload::{Debounced, Workload};
 use crate::api::agent::AgentStatus;
+use crate::api::rollout::RolloutStatus;
 use crate::api::{Agent, Kind};
 use crate::cluster::conditions;
 use crate::cluster::live::{Managed, Stores};
@@ -133,6 +135,17 @@ impl Workload for Agents {
 
     fn desired(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Children {
         desired::children(agent, resolved, defaults)
+    }
+
+    fn newest(agent: &Agent, resolved: &Resolved) -> Option<Newest> {
+        let (spec, image) = (&agent.spec, resolved.image.as_deref());
+        let deadline = spec.progress_deadline.as_deref();
+        spec.build_ref.as_ref()?;
+        Some(Newest::of(&agent.metadata, spec, image, deadline))
+    }
+
+    fn rollout(agent: &Agent) -> Option<&RolloutStatus> {
+        agent.status.as_ref()?.rollout.as_ref()
     }
 
     fn current_status(agent: &Agent) -> Option<&AgentStatus> {

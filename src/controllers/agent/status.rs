@@ -71,6 +71,7 @@ pub fn status(
         peers: peers.map(|(name, _)| name.clone()).collect(),
         build: agent.spec.build_ref.as_ref().map(|build| build.name.clone()),
     });
+    status.rollout.clone_from(&applied.rollout);
     status.source = meta::source(&agent.metadata);
     match &resolved.told {
         // When a pod is ready again it is asked anew.
@@ -246,6 +247,9 @@ fn decide_phase(
         let message = format!("Waiting for {}", resolved.waiting_for.join(", "));
         return (Phase::Waiting, Reason::WaitingForDependencies.as_str(), message);
     };
+    if let Some(text) = &applied.rolled_back {
+        return (Phase::Failed, Reason::RolledBack.as_str(), text.clone());
+    }
     pod_phase(observed)
 }
 

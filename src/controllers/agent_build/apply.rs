@@ -7,7 +7,7 @@ use kube::api::{Api, DynamicObject};
 use serde_json::Value;
 
 use super::pipeline_run::SUPERSEDED_BY;
-use super::run::Run;
+use super::run::{HELD, Run};
 use super::tekton::resource;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::reflector;
@@ -73,7 +73,27 @@ pub async fn stop(
     }
 }
 
-/// Removes a run that has ended, as it was when that was seen.
+/// Lets Tekton begin with a run that was left pending. A run that has changed meanwhile is left alone: the watch brings it.
+///
+/// # Errors
+/// The call's error.
+pub async fn begin(
+    client: &Client,
+    store: &Store<Run>,
+    namespace: &str,
+    run: &Entry<Run>,
+) -> Result<Option<Arc<Entry<Run>>>, CallError> {
+    match ssa::begin(&runs_of(client, namespace), &run.value.name, &run.uid, HELD).await {
+        Ok(object) => {
+            let (key, entry) = reflector::entry::<Run>(object);
+            Ok(Some(store.wrote(key, entry)))
+        }
+        Err(error) if error.is_gone() || error.is_invalid() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a run, as it was when that was seen.
 ///
 /// # Errors
 /// The call's error.
@@ -87,7 +107,7 @@ pub async fn remove(
     match ssa::delete(&runs_of(client, namespace), name, &run.uid, run.version).await {
         Ok(Deleted::Gone) => {
             store.deleted(&Key::new(namespace, name.as_str()), &run.uid);
-            tracing::info!(namespace, name, "PipelineRun removed: it is older than the history");
+            tracing::info!(namespace, name, "PipelineRun removed");
             Ok(())
         }
         // The watch brings it.

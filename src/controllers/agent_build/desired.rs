@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::pipeline_run::{self, Build};
+use super::pipeline_run::{self, Build, RunSecrets};
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
 use super::resolve::Resolved;
@@ -17,8 +17,9 @@ pub fn manifest(
     source: &SourceAt,
     resolved: &Resolved,
     attempt: u32,
+    secrets: Option<&RunSecrets>,
 ) -> Result<Value, BuildProblem> {
-    let Resolved { registry, template, key } = resolved;
+    let Resolved { registry, template, key, sync: _ } = resolved;
     let run = pipeline_run::render(&Build {
         namespace: &subject.key.namespace,
         name: &subject.key.name,
@@ -29,6 +30,7 @@ pub fn manifest(
         key,
         attempt,
         template,
+        secrets,
     })?;
     Ok(run)
 }

@@ -97,8 +97,9 @@ pub fn build_key(
         history: _,
     } = spec;
     let BuildSource { git_sync: _, subfolder } = from;
-    // A build that failed for want of `insecure` must run again when it is set.
-    let BuildOutput { registry: _, image, tag: _, insecure } = output;
+    // A build that failed for want of `insecure` or of credentials must run again when they are given. Which credentials they are goes
+    // into no image.
+    let BuildOutput { registry: _, image, tag: _, insecure, secret_ref } = output;
     let BuildTrigger { on_commit: _, paths } = trigger;
     let tree = source.subfolder_tree.as_deref().ok_or_else(|| KeyError::SubfolderMissing {
         subfolder: subfolder.clone(),
@@ -125,6 +126,9 @@ pub fn build_key(
     encoding.text("registry", registry);
     encoding.text("image", image);
     encoding.text("insecure", if *insecure { "true" } else { "false" });
+    if secret_ref.is_some() {
+        encoding.text("credentials", "true");
+    }
     encoding.text("template", template_hash);
     encoding.option("rebuild", rebuild);
     Ok(BuildKey(encoding.finish()))

@@ -13,6 +13,7 @@
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
 mod apply;
+mod credentials;
 pub mod decide;
 mod desired;
 mod diagnose;
@@ -24,6 +25,7 @@ pub mod pipeline_run;
 pub mod pod_policy;
 pub mod problem;
 mod reconcile;
+mod registry_auth;
 mod resolve;
 pub mod resolve_template;
 pub mod run;
@@ -48,12 +50,14 @@ use super::context::Shared;
 use super::debounce::Debounce;
 use super::events::Teller;
 use super::wake::on_own_changes;
-use crate::api::AgentBuild;
+use crate::api::{AgentBuild, GitSync};
 use crate::cluster::live::Managed;
 use crate::cluster::store::Store;
+use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker;
 use crate::sync::published::build_sources::BuildSources;
+use convoke_core::cluster::account::OperatorAccount;
 
 /// The builds that are reconciled at once; of one namespace half as many.
 const CONCURRENT_RECONCILES: usize = 8;
@@ -69,6 +73,10 @@ pub struct Settings {
     pub operator_namespace: String,
     /// How many builds run at once.
     pub limits: Limits,
+    /// The operator's own account, for commands that give it rights.
+    pub operator: OperatorAccount,
+    /// The dialler with the address policy: a GitHub App asks for tokens.
+    pub dialler: Dialler,
 }
 
 /// Starts the controller. Everything it needs runs in `tasks`, none of which ends by itself. The caller watches AgentBuilds into
@@ -80,7 +88,7 @@ pub fn start<E: Send + 'static>(
     sources: Arc<BuildSources>,
 ) {
     let Shared { client, stores, write_priority } = shared;
-    let Settings { internal_registry, operator_namespace, limits } = settings;
+    let Settings { internal_registry, operator_namespace, limits, operator, dialler } = settings;
     let turns = Turns::new(limits);
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
@@ -91,11 +99,14 @@ pub fn start<E: Send + 'static>(
         client: client.clone(),
         events: Teller::new(client.clone()),
         builds: builds.clone(),
+        git_syncs: stores.git_syncs.clone(),
         sources,
         tekton: tekton.clone(),
         turns: turns.clone(),
         lookup: Lookup::new(client.clone(), operator_namespace),
         internal_registry,
+        operator,
+        dialler,
         lags: Debounce::default(),
     });
     {
@@ -127,11 +138,14 @@ struct Controller {
     client: Client,
     events: Arc<Teller>,
     builds: Arc<Store<Managed<AgentBuild>>>,
+    git_syncs: Arc<Store<Managed<GitSync>>>,
     sources: Arc<BuildSources>,
     tekton: Arc<Tekton>,
     turns: Arc<Turns>,
     lookup: Lookup,
     internal_registry: Option<String>,
+    operator: OperatorAccount,
+    dialler: Dialler,
     /// Builds whose live object is not the one of their newest commit, and since when.
     lags: Debounce,
 }

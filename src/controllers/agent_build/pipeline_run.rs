@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::key::BuildKey;
 use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
+use super::run::HELD;
 use super::stage::{Stage, parameter_name, parameter_reference};
 use super::template::{
     DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT, WORKSPACE_SOURCE,
@@ -89,12 +90,29 @@ pub struct Build<'a> {
     pub attempt: u32,
     /// The template.
     pub template: &'a ResolvedTemplate,
+    /// The Secrets with its credentials.
+    pub secrets: Option<&'a RunSecrets>,
+}
+
+/// The Secrets of one PipelineRun. It names them before they are there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSecrets {
+    /// The workspaces that have credentials, if a step of the template has them.
+    pub workspaces: Vec<&'static str>,
+    /// What nobody knows before: so a Secret of the name that is there is not the one.
+    pub nonce: String,
+}
+
+/// Name of the Secret of a run for one of its workspaces.
+fn secret_name(run: &str, secrets: &RunSecrets, workspace: &str) -> String {
+    format!("{run}-{}-{workspace}", secrets.nonce)
 }
 
 /// Registry and name of the image, without a tag.
 #[must_use]
 pub fn repository(spec: &AgentBuildSpec, registry: &str) -> String {
-    format!("{registry}/{}", spec.output.image)
+    // Registries are hosts, and clients write those in small letters.
+    format!("{}/{}", registry.to_ascii_lowercase(), spec.output.image)
 }
 
 /// Registry and name of an image reference.
@@ -127,7 +145,8 @@ pub fn run_name(build: &str, key: &BuildKey, attempt: u32) -> String {
 /// # Errors
 /// When the spec holds a value that can't be used.
 pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
-    let Build { namespace, name, uid, spec, source, key, attempt, template, registry } = build;
+    let Build { namespace, name, uid, spec, source, key, attempt, template, registry, secrets } =
+        build;
     let values = values(build)?;
     if !spec.timeout.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
         return Err(SpecError::InvalidTimeout);
@@ -139,20 +158,29 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
         return Err(SpecError::NoDigest);
     }
     // All steps are in one pod: a folder of its own is enough, and needs no storage class.
-    let is_shared = steps.iter().any(|step| uses_source(step));
-    let workspaces: Vec<_> =
+    let run = run_name(name, key, *attempt);
+    let is_shared = uses(&steps, WORKSPACE_SOURCE);
+    let mut workspaces: Vec<_> =
         is_shared.then(|| json!({"name": WORKSPACE_SOURCE, "emptyDir": {}})).into_iter().collect();
+    let with_credentials = secrets.iter().flat_map(|secrets| {
+        let used = secrets.workspaces.iter().filter(|name| uses(&steps, name));
+        used.map(|name| json!({"name": name, "secret": {"secretName": secret_name(&run, secrets, name)}}))
+    });
+    workspaces.extend(with_credentials);
+    let names: Vec<_> = workspaces.iter().map(|workspace| workspace["name"].clone()).collect();
+    // Tekton begins when they are there.
+    let status = (names.len() > usize::from(is_shared)).then_some(HELD);
     let mut annotations = Map::new();
     annotations.insert(BUILD_KEY.into(), key.as_str().into());
     annotations.insert(keys::COMMIT.into(), source.commit.as_str().into());
     annotations.insert(ATTEMPT.into(), attempt.to_string().into());
     annotations.insert(IMAGE.into(), repository(spec, registry).into());
-    Ok(json!({
+    let mut manifest = json!({
         "apiVersion": TEKTON_API_VERSION,
         "kind": "PipelineRun",
         "metadata": {
             "namespace": namespace,
-            "name": run_name(name, key, *attempt),
+            "name": run,
             "labels": {
                 "app.kubernetes.io/managed-by": "convoke",
                 keys::OWNER_KIND: OWNER_KIND,
@@ -172,8 +200,8 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
                     let declared = types.get(name).copied().unwrap_or(ParameterType::Text).to_string();
                     json!({"name": name, "type": declared})
                 }).collect::<Vec<_>>(),
-                "workspaces": workspaces.iter().map(|_| json!({"name": WORKSPACE_SOURCE})).collect::<Vec<_>>(),
-                "tasks": [task(&steps, &types)],
+                "workspaces": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
+                "tasks": [task(&steps, &types, &names)],
                 "results": results,
             },
             "workspaces": workspaces,
@@ -184,7 +212,11 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
                 "securityContext": {"fsGroup": GROUP, "fsGroupChangePolicy": "OnRootMismatch"},
             }},
         },
-    }))
+    });
+    if let Some(status) = status {
+        manifest["spec"]["status"] = status.into();
+    }
+    Ok(manifest)
 }
 
 /// Whether all conditions of a step hold.
@@ -199,8 +231,9 @@ fn runs(step: &ResolvedStep, values: &BTreeMap<&'static str, ParameterValue>) ->
     })
 }
 
-fn uses_source(step: &ResolvedStep) -> bool {
-    step.workspaces.iter().any(|name| name == WORKSPACE_SOURCE)
+/// Whether one of these steps has a workspace.
+fn uses(steps: &[&ResolvedStep], workspace: &str) -> bool {
+    steps.iter().any(|step| step.stage.workspaces.contains_key(workspace))
 }
 
 /// The values of [`FROM_SPEC`].
@@ -240,8 +273,14 @@ fn tag(pattern: &str, commit: &str) -> Result<String, SpecError> {
 /// The name of the Task.
 const TASK: &str = "build";
 
-/// The Task: the steps of all, one after the other, in one pod.
-fn task(steps: &[&ResolvedStep], types: &BTreeMap<&str, ParameterType>) -> Value {
+/// The Task: the steps of all, one after the other, in one pod. `workspaces` are the names of those that the run has.
+fn task(
+    steps: &[&ResolvedStep],
+    types: &BTreeMap<&str, ParameterType>,
+    workspaces: &[Value],
+) -> Value {
+    let bound_workspaces: Vec<_> =
+        workspaces.iter().map(|name| json!({"name": name, "workspace": name})).collect();
     let stages = || steps.iter().map(|step| &step.stage);
     // A later one has the same under the same name.
     let shared = |of: fn(&Stage) -> &BTreeMap<String, Value>| -> Vec<&Value> {
@@ -280,9 +319,8 @@ fn task(steps: &[&ResolvedStep], types: &BTreeMap<&str, ParameterType>) -> Value
     if !params.is_empty() {
         task.insert("params".into(), params.into());
     }
-    if steps.iter().any(|step| uses_source(step)) {
-        let bound = json!([{"name": WORKSPACE_SOURCE, "workspace": WORKSPACE_SOURCE}]);
-        task.insert("workspaces".into(), bound);
+    if !bound_workspaces.is_empty() {
+        task.insert("workspaces".into(), bound_workspaces.into());
     }
     task.into()
 }

@@ -3,8 +3,11 @@
 
 use super::key::KeyError;
 use super::pipeline_run::SpecError;
+use super::template::WORKSPACE_PUSH_AUTH;
 use super::template_error::TemplateError;
 use crate::cluster::client::CallError;
+use crate::sync::commit::source_error::SourceError;
+use convoke_core::cluster::account::OperatorAccount;
 
 /// The most problems of a template that one message tells.
 const MAX_TEMPLATE_PROBLEMS: usize = 5;
@@ -57,6 +60,39 @@ impl BuildProblem {
         let reason = errors.first().map_or("TemplateInvalid", TemplateError::reason);
         // All of these heal when a ConfigMap is added or changed.
         Self::of_cluster(reason, message)
+    }
+
+    /// There are no credentials, or they cannot be used.
+    #[must_use]
+    pub fn of_credentials(error: &SourceError) -> Self {
+        let hint = error.hint().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+        Self::of_cluster(error.reason().as_str(), format!("{error}{hint}"))
+    }
+
+    /// No step takes the credentials for the registry.
+    #[must_use]
+    pub fn push_auth_unused(mode: &str) -> Self {
+        let message = format!(
+            "spec.output.secretRef is set, but no step of template {mode} has the workspace {WORKSPACE_PUSH_AUTH}"
+        );
+        Self::of_spec("CredentialsUnused", message)
+    }
+
+    /// The operator may not create Secrets in the namespace.
+    #[must_use]
+    pub fn secrets_forbidden(namespace: &str, operator: &OperatorAccount) -> Self {
+        let flag = operator.flag();
+        let message = format!(
+            "the operator may not create the Secrets with which a build clones and pushes; hint: \
+             kubectl -n {namespace} create rolebinding convoke-builds --clusterrole=convoke-builds {flag}"
+        );
+        Self::of_cluster("CredentialsForbidden", message)
+    }
+
+    /// The API server refuses a Secret of the run.
+    #[must_use]
+    pub fn secret_refused(why: &str) -> Self {
+        Self::of_cluster("CredentialsRefused", format!("a Secret of the build was refused: {why}"))
     }
 
     /// The API server refuses the PipelineRun.

@@ -8,13 +8,14 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Controller;
-use super::apply::{create, remove, stop};
+use super::apply::{self, create, remove, stop};
+use super::credentials;
 use super::decide::{self, Asked, Candidate, Decision, Trigger, Wait};
 use super::desired::manifest;
 use super::diagnose::diagnose;
 use super::history::{is_surplus, records, take_what_ended};
 use super::key::BuildKey;
-use super::pipeline_run::repository;
+use super::pipeline_run::{RunSecrets, repository};
 use super::problem::BuildProblem;
 use super::resolve::{Resolved, Source};
 use super::run::Run;
@@ -131,15 +132,17 @@ impl Controller {
         let tekton = self.tekton.state();
         let mut subject = Subject { key, entry: &entry, build: &build, old, tekton };
 
+        self.remove_pending(&subject).await?;
+
         // Resolve, and validate what is found.
-        let source = match self.resolve_source(&subject) {
-            Source::Known(source) => source,
+        let (source, sync) = match self.resolve_source(&subject) {
+            Source::Known(source, sync) => (source, sync),
             Source::Lagging(left) => return Ok((Next::After(left), Turn::No)),
             Source::Unknown(finding) => {
                 return self.idle(&subject, &finding).await.map(|next| (next, Turn::No));
             }
         };
-        let resolved = match self.resolve(&subject, &source).await? {
+        let resolved = match self.resolve(&subject, &source, sync).await? {
             Ok(resolved) => resolved,
             Err(problem) => {
                 let next = self.tell(&subject, &Finding::Broken(problem)).await?;
@@ -178,8 +181,9 @@ impl Controller {
         }
         let manifest = match decision {
             Decision::Enqueue(attempt) | Decision::Create(attempt) => {
-                match manifest(subject, source, resolved, attempt) {
-                    Ok(manifest) => Some(manifest),
+                let secrets = credentials::wanted(subject, &resolved.sync);
+                match manifest(subject, source, resolved, attempt, secrets.as_ref()) {
+                    Ok(manifest) => Some((manifest, secrets)),
                     Err(problem) => {
                         let next = self.tell(subject, &Finding::Broken(problem)).await?;
                         return Ok(Step::Done(next, Turn::No));
@@ -192,14 +196,16 @@ impl Controller {
         // Apply.
         let mut created = None;
         match (decision, manifest) {
-            (Decision::Create(_), Some(manifest)) => match self.create(subject, manifest).await? {
-                Ok(Some(run)) => created = Some(run),
-                Ok(None) => decision = Decision::Wait(Wait::Turn),
-                Err(problem) => {
-                    let next = self.tell(subject, &Finding::Refused(key, problem)).await?;
-                    return Ok(Step::Done(next, Turn::No));
+            (Decision::Create(_), Some((manifest, secrets))) => {
+                match self.create(subject, resolved, manifest, secrets.as_ref()).await? {
+                    Ok(Some(run)) => created = Some(run),
+                    Ok(None) => decision = Decision::Wait(Wait::Turn),
+                    Err(problem) => {
+                        let next = self.tell(subject, &Finding::Refused(key, problem)).await?;
+                        return Ok(Step::Done(next, Turn::No));
+                    }
                 }
-            },
+            }
             (Decision::Cancel(run), _) => self.stop(subject, &entries, run, None).await?,
             (Decision::Supersede(run), _) => self.stop(subject, &entries, run, Some(key)).await?,
             _ => {}
@@ -235,20 +241,71 @@ impl Controller {
     async fn create(
         &self,
         subject: &Subject<'_>,
+        resolved: &Resolved,
         manifest: Value,
+        secrets: Option<&RunSecrets>,
     ) -> Result<Result<Option<Arc<Entry<Run>>>, BuildProblem>, CallError> {
         let Some(runs) = subject.tekton.runs() else { return Ok(Ok(None)) };
         self.turns.note(subject.key, queued(&subject.old));
         let Some(starting) = self.turns.take(subject.key, runs) else { return Ok(Ok(None)) };
+        // First, so that no run waits for what is missing.
+        let workspaces = secrets.map_or(&[][..], |secrets| &secrets.workspaces);
+        let credentials = match self.credentials(subject, resolved, workspaces).await {
+            Ok(credentials) => credentials,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let run = manifest["metadata"]["name"].as_str().unwrap_or_default();
+        if let Err(problem) = self.rehearse(subject, run, &credentials).await? {
+            return Ok(Err(problem));
+        }
         let created = create(&self.client, runs, &subject.key.namespace, manifest).await;
         drop(starting);
         match created {
+            Ok(run)
+                if run.value.held
+                    && decide::is_ours(&run.value, &subject.entry.uid, &resolved.key) =>
+            {
+                let begun = self.begin(subject, &run, &credentials).await?;
+                Ok(begun.map(|()| Some(run)))
+            }
             Ok(run) => Ok(Ok(Some(run))),
             Err(error) if error.is_forbidden() || error.is_invalid() => {
                 Ok(Err(BuildProblem::run_refused(&error)))
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Removes runs that were left pending: an operator ended before they had their Secrets. The names of those could be read meanwhile, so
+    /// another run names others.
+    async fn remove_pending(&self, subject: &Subject<'_>) -> Result<(), CallError> {
+        let ours = |run: &Run| run.owner_uid.as_deref() == Some(&*subject.entry.uid);
+        for run in subject.runs() {
+            if run.value.held && run.value.is_running() && ours(&run.value) {
+                self.give_up(subject, &run).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets Tekton begin with a pending run.
+    pub(super) async fn let_begin(
+        &self,
+        subject: &Subject<'_>,
+        run: &Entry<Run>,
+    ) -> Result<(), CallError> {
+        let Some(runs) = subject.tekton.runs() else { return Ok(()) };
+        apply::begin(&self.client, runs, &subject.key.namespace, run).await.map(drop)
+    }
+
+    /// Removes a pending run. Another one is made.
+    pub(super) async fn give_up(
+        &self,
+        subject: &Subject<'_>,
+        run: &Entry<Run>,
+    ) -> Result<(), CallError> {
+        let Some(runs) = subject.tekton.runs() else { return Ok(()) };
+        remove(&self.client, runs, &subject.key.namespace, run).await
     }
 
     /// Stops a run, for another key or because somebody cancelled it.

@@ -1,5 +1,6 @@
 //! Step "resolve" of an AgentBuild: its source from Git, then registry, template and build key. What is found is validated at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,19 +10,21 @@ use super::key::{self, BuildKey};
 use super::lookup::LookupError;
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
-use super::resolve_template::{BuildArgs, ResolvedTemplate};
+use super::resolve_template::{BuildArgs, ResolvedStep, ResolvedTemplate};
 use super::status::Finding;
+use super::template::WORKSPACE_PUSH_AUTH;
 use crate::api::agent_build::AgentBuildSpec;
-use crate::api::{AgentBuild, Kind, Mark, keys};
+use crate::api::{AgentBuild, GitSync, Kind, Mark, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::live::Managed;
+use crate::cluster::store::Key;
 use crate::sync::published::build_sources::KnownSource;
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// What is known of the source of a build.
 pub enum Source {
-    /// The source at the newest commit.
-    Known(Box<SourceAt>),
+    /// The source at the newest commit, and its GitSync.
+    Known(Box<SourceAt>, Arc<GitSync>),
     /// The live object is not the one of that commit, for a moment already. The watch brings the applied object within this
     /// time; until then nothing is told.
     Lagging(Duration),
@@ -35,6 +38,8 @@ pub struct Resolved {
     pub registry: String,
     /// The template.
     pub template: ResolvedTemplate,
+    /// The GitSync whose commit is built.
+    pub sync: Arc<GitSync>,
     /// The build key.
     pub key: BuildKey,
 }
@@ -52,17 +57,28 @@ impl Controller {
         let Subject { key, entry, .. } = subject;
         let mark = entry.value.facts.annotations.get(keys::OWNER).and_then(Mark::parse);
         let mark = mark.filter(|mark| mark.names(Kind::AgentBuild, &key.namespace, &key.name));
-        let known = mark.map_or(KnownSource::Nothing, |mark| self.sources.of(&mark));
+        let known = mark.as_ref().map_or(KnownSource::Nothing, |mark| self.sources.of(mark));
+        let sync = || mark.as_ref().and_then(|mark| self.git_sync(mark));
         let lags = matches!(&known, KnownSource::Source(source) if lags(&entry.value, source));
         if let Some(left) = self.lags.hold(key, lags, Instant::now()) {
             return Source::Lagging(left);
         }
         match known {
             KnownSource::Source(_) if lags => Source::Unknown(Finding::NotApplied),
-            KnownSource::Source(source) => Source::Known(source),
+            KnownSource::Source(source) => match sync() {
+                Some(sync) if sync.spec.url == source.url => Source::Known(source, sync),
+                // The next commit that is read brings both together.
+                _ => Source::Unknown(Finding::SourcePending),
+            },
             KnownSource::NotInGit => Source::Unknown(Finding::NotInGit),
             KnownSource::Nothing => Source::Unknown(Finding::SourcePending),
         }
+    }
+
+    /// The GitSync of a mark.
+    fn git_sync(&self, mark: &Mark) -> Option<Arc<GitSync>> {
+        let found = self.git_syncs.get(&Key::new(&*mark.sync_namespace, &*mark.sync_name))?;
+        if found.uid == mark.sync_uid { found.value.object() } else { None }
     }
 
     /// The registry host of a build.
@@ -77,6 +93,7 @@ impl Controller {
         &self,
         subject: &Subject<'_>,
         source: &SourceAt,
+        sync: Arc<GitSync>,
     ) -> Result<Result<Resolved, BuildProblem>, CallError> {
         let spec = &subject.build.spec;
         let Some(registry) = self.registry(spec) else {
@@ -95,10 +112,15 @@ impl Controller {
             }
             Err(LookupError::Call(error)) => return Err(error),
         };
+        let has_push =
+            |step: &ResolvedStep| step.stage.workspaces.contains_key(WORKSPACE_PUSH_AUTH);
+        if spec.output.secret_ref.is_some() && !template.steps.iter().any(has_push) {
+            return Ok(Err(BuildProblem::push_auth_unused(&spec.mode)));
+        }
         // When the annotation is removed, what was built before it is still not used.
         let rebuild = subject.asked().rebuild.or(subject.old.last_handled_rebuild.as_deref());
         Ok(match key::build_key(spec, source, &registry, &template.hash, rebuild) {
-            Ok(key) => Ok(Resolved { registry, template, key }),
+            Ok(key) => Ok(Resolved { registry, template, sync, key }),
             Err(error) => Err(error.into()),
         })
     }

@@ -35,8 +35,6 @@ pub struct ResolvedStep {
     pub parameters: BTreeMap<String, Bound>,
     /// Conditions. In their inputs, `$(params.x)` is one of [`FROM_SPEC`].
     pub when: Vec<When>,
-    /// Names of the workspaces that it uses and that are there.
-    pub workspaces: Vec<String>,
     /// What it gives to the Task of the build.
     pub stage: Stage,
 }
@@ -151,8 +149,7 @@ fn resolve_step(
     let declared = declared(&task_spec).map_err(invalid)?;
     let (parameters, problems) = parameters(step, globals, &declared);
     errors.extend(problems);
-    let (workspaces, problems) = workspaces(step, &task_spec);
-    errors.extend(problems);
+    errors.extend(workspace_problems(step, &task_spec));
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -165,7 +162,7 @@ fn resolve_step(
     let when = conditions.collect::<Result<_, _>>();
     let when =
         when.map_err(|message| vec![TemplateError::WhenInvalid { step: name(), message }])?;
-    let resolved = ResolvedStep { name: name(), task_spec, parameters, when, workspaces, stage };
+    let resolved = ResolvedStep { name: name(), task_spec, parameters, when, stage };
     Ok((resolved, declared.into_keys().collect()))
 }
 
@@ -343,20 +340,17 @@ fn names(task_spec: &Value, list: &str) -> Vec<String> {
     items.iter().filter_map(|item| item.get("name")?.as_str()).map(str::to_owned).collect()
 }
 
-/// The workspaces of a step that are there (B5), and what is wrong with the others. Only the source is there; credentials are not
-/// supported yet.
-fn workspaces(step: &TemplateStep, task_spec: &Value) -> (Vec<String>, Vec<TemplateError>) {
+/// What is wrong with the workspaces of a step (B5). The source is always there. Credentials are there for some builds: they must be optional.
+fn workspace_problems(step: &TemplateStep, task_spec: &Value) -> Vec<TemplateError> {
     let wanted = task_spec
         .get("workspaces")
         .and_then(Value::as_array)
         .map(Vec::as_slice)
         .unwrap_or_default();
-    let (mut there, mut errors) = (Vec::new(), Vec::new());
+    let mut errors = Vec::new();
     for workspace in wanted {
         let name = workspace.get("name").and_then(Value::as_str).unwrap_or_default();
-        if name == WORKSPACE_SOURCE {
-            there.push(name.to_owned());
-        } else if workspace.get("optional") != Some(&Value::Bool(true)) {
+        if name != WORKSPACE_SOURCE && workspace.get("optional") != Some(&Value::Bool(true)) {
             errors.push(TemplateError::MissingWorkspace {
                 step: step.name.clone(),
                 name: name.to_owned(),
@@ -370,14 +364,14 @@ fn workspaces(step: &TemplateStep, task_spec: &Value) -> (Vec<String>, Vec<Templ
     {
         errors.push(TemplateError::WorkspacesNotIsolated { step: step.name.clone() });
     }
-    (there, errors)
+    errors
 }
 
 /// The hash over everything of the steps that goes into an image.
 fn hash(steps: &[ResolvedStep]) -> String {
     let mut encoding = Encoding::new();
     encoding.list("steps", steps.len());
-    for ResolvedStep { name, task_spec, parameters, when, workspaces: _, stage: _ } in steps {
+    for ResolvedStep { name, task_spec, parameters, when, stage: _ } in steps {
         encoding.text("name", name);
         // Maps of serde_json are sorted.
         encoding.text("task", &task_spec.to_string());

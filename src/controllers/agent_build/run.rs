@@ -1,6 +1,8 @@
 //! (pure) What a PipelineRun says about its build.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::Value;
@@ -42,6 +44,10 @@ pub struct Run {
     pub stopping: bool,
     /// Whether it was told to stop for a newer build key.
     pub superseded: bool,
+    /// Whether Tekton waits to be told that its Secrets are there.
+    pub held: bool,
+    /// The Secrets that it mounts, by workspace.
+    pub secrets: BTreeMap<String, String>,
     /// Its TaskRun.
     pub task_run: Option<String>,
     /// How it stands.
@@ -100,6 +106,8 @@ impl Run {
                 .as_str()
                 .is_some_and(|word| STOPS.contains(&word)),
             superseded: annotation(SUPERSEDED_BY).is_some(),
+            held: object.data["spec"]["status"] == HELD,
+            secrets: secrets(&object.data["spec"]),
             task_run: task_run(status).map(str::to_owned),
             outcome: outcome(status, image.as_deref()),
             image,
@@ -117,6 +125,19 @@ impl View for Run {
 
 /// The words in the spec of a PipelineRun that stop it.
 const STOPS: [&str; 3] = ["Cancelled", "CancelledRunFinally", "StoppedRunFinally"];
+
+/// The word in the spec of a PipelineRun by which Tekton does not begin yet.
+pub const HELD: &str = "PipelineRunPending";
+
+/// The Secrets of a spec, by workspace.
+fn secrets(spec: &Value) -> BTreeMap<String, String> {
+    let workspaces = spec["workspaces"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let one = |workspace: &Value| {
+        let secret = workspace["secret"]["secretName"].as_str()?;
+        Some((workspace["name"].as_str()?.to_owned(), secret.to_owned()))
+    };
+    workspaces.iter().filter_map(one).collect()
+}
 
 /// The name of the one TaskRun.
 fn task_run(status: &Value) -> Option<&str> {

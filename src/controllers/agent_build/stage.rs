@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::template::ParameterType;
+use super::template::{ParameterType, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH};
 
 /// The longest name of a step: Tekton's container is called `step-` and the name.
 const MAX_STEP_NAME: usize = 58;
+/// The workspaces that no other step may see.
+const CREDENTIALS: [&str; 2] = [WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH];
 /// The longest name of a volume.
 const MAX_VOLUME_NAME: usize = 63;
 
@@ -83,6 +85,15 @@ pub fn stage(
             ));
         }
         step["name"] = new_name.into();
+        // Tekton mounts a workspace that steps name in those steps alone.
+        let only_here: Vec<_> = CREDENTIALS
+            .into_iter()
+            .filter(|name| workspaces.iter().any(|own| own == name))
+            .map(|name| json!({"name": name}))
+            .collect();
+        if !only_here.is_empty() {
+            step["workspaces"] = only_here.into();
+        }
         let mounts = step.get_mut("volumeMounts").and_then(Value::as_array_mut);
         for mount in mounts.into_iter().flatten() {
             match named(mount).as_ref().and_then(|volume| volumes.get(volume)) {

@@ -44,7 +44,7 @@ struct View<'a> {
 
 impl Inputs {
     /// Puts the annotation into the wanted Deployment of an object, and returns the conditions about its inputs. `live` is the
-    /// Deployment as it is, if it belongs to the object.
+    /// Deployment as it is, if it belongs to the object. `own_map` is the ConfigMap that its pods mount and Convoke made.
     ///
     /// When pods may not read an input, or cannot start without one that is missing, the Deployment is held: none is made, and
     /// none is changed. The Service and the ConfigMap of pods that run stay with it. What already is as wanted is not held: nothing
@@ -55,8 +55,8 @@ impl Inputs {
         key: &Key,
         live: Option<&Deployment>,
         children: &mut Children,
+        own_map: Option<&str>,
     ) -> Followed {
-        let own_map = children.config_map.get().and_then(|map| map.metadata.name.clone());
         // The variable of an agent only: a model proxy reads its keys as files.
         let own_key = children.keys.secret().filter(|_| kind == Kind::Agent).map(str::to_owned);
         let deployment = match &mut children.deployment {
@@ -69,7 +69,7 @@ impl Inputs {
             }
         };
         let Some(spec) = &mut deployment.spec else { return Followed::unchanged() };
-        let own = Own { config_map: own_map.as_deref(), agent_key: own_key.as_deref() };
+        let own = Own { config_map: own_map, agent_key: own_key.as_deref() };
         let references = References::of(&spec.template, own);
         // Before the stores are read, so that a change in between wakes the object again.
         self.remember(kind, key, references.clone());

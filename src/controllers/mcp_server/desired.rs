@@ -16,6 +16,7 @@ use crate::controllers::workload::pod_template::{
     DeploymentParts, container, deployment, literal, merge_unreserved_env, mount, port, resources,
     scratch, service, watch_port,
 };
+use crate::controllers::workload::rollout::with_deadline;
 
 /// The port of every tool server.
 const PORT: i32 = 8000;
@@ -78,7 +79,8 @@ pub fn children(server: &MCPServer, resolved: &Resolved, defaults: &Defaults) ->
             Some(image) => {
                 let mut parts = parts(server, &name, image, defaults);
                 parts.meta = with_build(parts.meta, resolved.image_build.as_deref());
-                Wanted::Bring(deployment(parts))
+                let deadline = server.spec.progress_deadline.as_deref();
+                Wanted::Bring(with_deadline(deployment(parts), deadline))
             }
             None => Wanted::Keep,
         },

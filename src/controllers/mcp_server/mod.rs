@@ -17,7 +17,9 @@ use super::discovery::{Question, Topic};
 use super::wake::wake_dependents;
 use super::workload::Workload;
 use super::workload::outcome::Applied;
+use super::workload::rollout::Newest;
 use crate::api::mcp_server::MCPServerStatus;
+use crate::api::rollout::RolloutStatus;
 use crate::api::{Kind, MCPServer};
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Key, Store};
@@ -54,6 +56,17 @@ impl Workload for McpServers {
 
     fn desired(server: &MCPServer, resolved: &Resolved, defaults: &Defaults) -> Children {
         desired::children(server, resolved, defaults)
+    }
+
+    fn newest(server: &MCPServer, resolved: &Resolved) -> Option<Newest> {
+        let (spec, image) = (&server.spec, resolved.image.as_deref());
+        let deadline = spec.progress_deadline.as_deref();
+        spec.build_ref.as_ref()?;
+        Some(Newest::of(&server.metadata, spec, image, deadline))
+    }
+
+    fn rollout(server: &MCPServer) -> Option<&RolloutStatus> {
+        server.status.as_ref()?.rollout.as_ref()
     }
 
     fn current_status(server: &MCPServer) -> Option<&MCPServerStatus> {

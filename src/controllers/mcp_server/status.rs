@@ -55,6 +55,7 @@ pub fn status(
     status.image = applied.image.clone().or_else(|| image.clone());
     let ready = applied.observed.as_ref().map(|observed| observed.ready);
     status.ready_replicas = ready;
+    status.rollout.clone_from(&applied.rollout);
     status.source = meta::source(&server.metadata);
     status.message = Some(message);
     let is_there = serving.place == Place::Elsewhere || ready.unwrap_or(0) > 0;

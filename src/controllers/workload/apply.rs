@@ -55,5 +55,7 @@ pub async fn apply<W: Workload>(
         has_service: stores.has_service(owner.uid, &owner.child),
         inputs,
         is_held: children.deployment == Wanted::Keep,
+        rollout: None,
+        rolled_back: None,
     })
 }

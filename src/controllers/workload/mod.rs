@@ -2,20 +2,22 @@
 //! [`Workload`].
 //!
 //! ```text
-//! resolve ─► validate ─► desired ─► inputs ─► keys ───► apply ─► status ─► retain
-//! what it    is the      children   digests   write     write    what      which
-//! refers to  spec valid             of what   the       the      runs      children
-//!                                   pods read Secret    others   now       may go
+//! resolve ─► validate ─► desired ──► inputs ─► keys ───► apply ─► status ─► retain
+//! what it    is the      children,   digests   write     write    what      which
+//! refers to  spec valid  or the last of what   the       the      runs      children
+//!                        good ones   pods read Secret    others   now       may go
 //! ```
 
 mod apply;
 pub mod built_image;
+mod go_back;
 mod keys;
 pub mod outcome;
 pub mod pod_health;
 pub mod pod_template;
 mod reconcile;
 mod retention;
+pub mod rollout;
 pub mod serving;
 pub mod validate;
 
@@ -28,6 +30,7 @@ use serde::Serialize;
 pub use self::reconcile::{Controller, ReconcileError};
 
 use self::outcome::Applied;
+use self::rollout::Newest;
 use self::validate::Invalid;
 use super::children::Children;
 use super::context::Context;
@@ -35,6 +38,7 @@ use super::defaults::Defaults;
 use super::discovery::Question;
 use super::events::Standing;
 use crate::api::Kind;
+use crate::api::rollout::RolloutStatus;
 use crate::cluster::live::{Managed, Ours, Stores};
 use crate::cluster::store::{Key, Store};
 use crate::runtime::queue::Queue;
@@ -96,6 +100,18 @@ pub trait Workload: Send + Sync + 'static {
 
     /// Step "desired": what the children are to be like.
     fn desired(object: &Self::Object, resolved: &Self::Resolved, defaults: &Defaults) -> Children;
+
+    /// The revision that an object is to run, if a rollout of it that fails goes back to the last good one.
+    #[must_use]
+    fn newest(_object: &Self::Object, _resolved: &Self::Resolved) -> Option<Newest> {
+        None
+    }
+
+    /// What the status of an object remembers of its rollouts.
+    #[must_use]
+    fn rollout(_object: &Self::Object) -> Option<&RolloutStatus> {
+        None
+    }
 
     /// The status that an object has now.
     fn current_status(object: &Self::Object) -> Option<&Self::Status>;

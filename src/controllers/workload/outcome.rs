@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::pod_health::progressing;
 use super::validate::Invalid;
 use crate::api::common::Phase;
+use crate::api::rollout::RolloutStatus;
 use crate::cluster::client::CallError;
 use crate::cluster::conditions;
 use crate::cluster::readiness::Observed;
@@ -77,8 +78,12 @@ pub struct Applied {
     pub has_service: bool,
     /// What to tell of the ConfigMaps and Secrets that the pods read.
     pub inputs: Followed,
-    /// Whether the Deployment is neither made nor changed.
+    /// Whether the Deployment is neither made nor changed, or has the last good revision in place of this spec.
     pub is_held: bool,
+    /// What to remember of the rollouts.
+    pub rollout: Option<RolloutStatus>,
+    /// What to tell while the wanted revision has failed.
+    pub rolled_back: Option<String>,
 }
 
 impl Applied {
@@ -102,7 +107,8 @@ impl Applied {
         let available = self.observed.as_ref().is_some_and(Observed::is_available);
         let reason = if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" };
         set("Available", available, reason);
-        let held = self.inputs.held().map(|_| Reason::WaitingForInputs).or(held);
+        let back = self.rolled_back.as_ref().map(|_| Reason::RolledBack);
+        let held = self.inputs.held().map(|_| Reason::WaitingForInputs).or(held).or(back);
         let (moving, reason) = match held {
             // What still moves is not this spec.
             Some(held) => (false, held.as_str()),
@@ -140,6 +146,8 @@ impl Applied {
             has_service: false,
             inputs: Followed::unchanged(),
             is_held: false,
+            rollout: None,
+            rolled_back: None,
         }
     }
 }

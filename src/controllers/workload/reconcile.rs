@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::apply::{Decided, apply};
+use super::go_back::Rollouts;
 use super::keys::bring_keys;
 use super::outcome::{Outcome, WriteFailure};
 use super::{Debounced, Workload, retention};
@@ -16,12 +17,19 @@ use crate::controllers::context::Context;
 use crate::controllers::status;
 use crate::runtime::worker::{Next, Reconciler};
 
+/// When a revision that has failed is gone back from. Not at once: an API server that does not keep it in the status, because its CRDs
+/// are older, is asked no more often than this.
+const GO_BACK_AFTER: Duration = Duration::from_secs(1);
+
 /// Why a reconcile has to be tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
     /// A child could not be written.
     #[error("cannot write a child: {0}")]
     Write(#[source] WriteFailure),
+    /// A ReplicaSet could not be read.
+    #[error("cannot read a ReplicaSet: {0}")]
+    Read(#[source] CallError),
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] CallError),
@@ -68,10 +76,17 @@ impl<W: Workload> Reconciler for Controller<W> {
         } else {
             Children::kept()
         };
+        let newest = W::newest(&object, &resolved);
+        let mut rollouts = Rollouts::of(context, &owner, newest, W::rollout(&object));
+        rollouts.go_back(&mut children).await.map_err(ReconcileError::Read)?;
 
         // Inputs.
         let live = owner.live_deployment(&context.children);
-        let inputs = context.inputs.follow(W::KIND, &key, live.as_ref(), &mut children).await;
+        let own_map = children.config_map.get().and_then(|map| map.metadata.name.as_deref());
+        let own_map = own_map.or_else(|| rollouts.kept()).map(str::to_owned);
+        let follow =
+            context.inputs.follow(W::KIND, &key, live.as_ref(), &mut children, own_map.as_deref());
+        let inputs = follow.await;
 
         // Keys.
         let keyed = bring_keys(context, &owner, live.as_ref(), &mut children, inputs).await;
@@ -83,9 +98,11 @@ impl<W: Workload> Reconciler for Controller<W> {
 
         // Apply.
         let decided = Decided { children: &children, live: live.as_ref(), validated, keyed };
-        let Some(applied) = apply::<W>(context, &owner, decided).await else {
+        let Some(mut applied) = apply::<W>(context, &owner, decided).await else {
             return Ok(Next::After(Duration::ZERO));
         };
+        let has_failed =
+            rollouts.note(&children, &mut applied).await.map_err(ReconcileError::Read)?;
 
         // Status.
         let old = W::current_status(&object);
@@ -94,6 +111,9 @@ impl<W: Workload> Reconciler for Controller<W> {
         status::write::<W::Object, _>(&context.events, &target, old, &new)
             .await
             .map_err(ReconcileError::Status)?;
+        if has_failed {
+            return Ok(Next::After(GO_BACK_AFTER));
+        }
         // While this spec is not rolled out, what pods say is about an earlier one.
         if applied.is_as_wanted() {
             let question = W::question(&object, &children, &context.defaults);
@@ -107,7 +127,7 @@ impl<W: Workload> Reconciler for Controller<W> {
             Outcome::NamesTaken(_) => Ok(context.look_again()),
             Outcome::Done | Outcome::Invalid(_) => {
                 let observed = applied.observed.as_ref();
-                retention::remove_unneeded(context, &owner, &children, observed)
+                retention::remove_unneeded(context, &owner, &children, observed, rollouts.kept())
                     .await
                     .map_err(|error| ReconcileError::Write(error.into()))?;
                 if let Some(secret) = W::secret_name(&key.name) {

@@ -13,7 +13,7 @@ use crate::controllers::names::agents_map;
 /// Deployment keeps three), and a pod that is moved to another node mounts its ConfigMap again.
 const KEPT_WHILE_ROLLING_OUT: usize = 8;
 
-/// Deletes the ConfigMaps of earlier revisions that no pods may still need.
+/// Deletes the ConfigMaps of earlier revisions that no pods may still need. `last_good` is that of the last good revision.
 ///
 /// # Errors
 /// The delete's error.
@@ -22,6 +22,7 @@ pub async fn remove_unneeded(
     owner: &Owner<'_>,
     children: &Children,
     observed: Option<&Observed>,
+    last_good: Option<&str>,
 ) -> Result<(), CallError> {
     let (current, which) = match &children.config_map {
         Wanted::Bring(map) if map.immutable == Some(true) => {
@@ -41,6 +42,7 @@ pub async fn remove_unneeded(
         map.owner_uid() == Some(owner.uid)
             && map.kind_label() == Some(kind.as_str())
             && !(has_list && key.name == list)
+            && Some(key.name.as_str()) != last_good
     });
     let existing = existing.map(|(key, entry)| (key.name, entry.value.created)).collect();
     for name in removable(existing, current, kept(which, observed)) {

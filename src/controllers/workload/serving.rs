@@ -79,7 +79,10 @@ fn decide_phase(serving: &Serving, applied: &Applied) -> (Phase, &'static str, S
         return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
     }
     match &applied.observed {
-        Some(observed) if !serving.is_held => pod_phase(observed),
+        Some(observed) if !serving.is_held => match &applied.rolled_back {
+            Some(text) => (Phase::Failed, Reason::RolledBack.as_str(), text.clone()),
+            None => pod_phase(observed),
+        },
         _ => {
             let build = serving.waiting_for_build.as_deref().unwrap_or_default();
             let message = waiting(build, applied.observed.is_some());

@@ -45,6 +45,11 @@ impl KnownHosts {
         Ok(Self(entries))
     }
 
+    /// The lines again, without comments.
+    pub fn text(&self) -> String {
+        self.0.iter().map(|entry| entry.to_string() + "\n").collect()
+    }
+
     /// The keys of one server.
     pub fn of(&self, server: &Endpoint) -> HostKeys {
         let name = listed_name(server);

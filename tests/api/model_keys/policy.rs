@@ -70,7 +70,7 @@ async fn m5_the_operator_may_write_its_own_secrets_and_no_others() {
     let of = |client: Client| Account(Api::namespaced(client, &namespace));
     let operator = of(cluster.client_of(&kubeconfig).await);
     let admin = of(cluster.client().await);
-    let refused = "the operator writes only Secrets with keys for models";
+    let refused = "the operator writes only Secrets that are controlled by";
     let own = secret("agent-a-model-key", ("Agent", "a"));
     let foreign = secret("database", ("Agent", "a"));
     eventually(SOON, "the policy is in force", || async {
@@ -98,6 +98,20 @@ async fn m5_the_operator_may_write_its_own_secrets_and_no_others() {
         uncontrolled,
         typed,
     ] {
+        let said = operator.create(&other).await.expect_err("refused");
+        assert!(said.contains(refused), "{other:?}: {said}");
+    }
+    // Those of a build are made once.
+    let mut of_build = controlled("b-1-0123-git-auth", ("PipelineRun", "b-1"), "u");
+    let owner = &mut of_build.metadata.owner_references.as_mut().expect("owners")[0];
+    owner.api_version = "tekton.dev/v1".into();
+    assert_eq!(operator.create(&of_build).await, Ok(()));
+    let mut elsewhere = of_build.clone();
+    elsewhere.metadata.name = Some("database".into());
+    let mut not_tekton = of_build.clone();
+    let owner = &mut not_tekton.metadata.owner_references.as_mut().expect("owners")[0];
+    owner.api_version = "convoke.dev/v1alpha1".into();
+    for other in [elsewhere, not_tekton] {
         let said = operator.create(&other).await.expect_err("refused");
         assert!(said.contains(refused), "{other:?}: {said}");
     }

@@ -6,6 +6,7 @@
 
 mod events;
 mod refused;
+mod rollback;
 
 use crate::support;
 

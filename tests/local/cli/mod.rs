@@ -39,6 +39,7 @@ spec:
 const PROMPT: &str = "You write.\nBe brief.\nBe kind.\n";
 
 /// What a run gave.
+#[derive(Debug)]
 struct Run {
     code: i32,
     out: String,

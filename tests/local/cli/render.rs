@@ -130,3 +130,118 @@ fn d3_what_is_rendered_reads_as_what_it_was() {
         assert!(plan.out.starts_with("no changes ("), "{}{}", plan.out, plan.err);
     }
 }
+
+const BUILD: &str = "\
+apiVersion: convoke.dev/v1alpha1
+kind: AgentBuild
+metadata:
+  name: reviewer
+spec:
+  source:
+    gitSync: {}
+    subfolder: images/reviewer
+  output:
+    registry: registry.example.com
+    image: newsroom/reviewer
+  buildArgs:
+    VERSION: \"1\"
+";
+
+/// A template of one's own that leaves the check out.
+const FAST: &str = "\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: pipeline-template-fast
+data:
+  template.json: |
+    {\"name\": \"fast\", \"globalParameters\": [{\"name\": \"git-image\", \"value\": \"git:1\"}, {\"name\": \"buildah-image\", \"value\": \"buildah:1\"},
+      {\"name\": \"convoke-image\", \"value\": \"convoke:1\"}],
+     \"steps\": [{\"name\": \"clone\", \"configMap\": \"convoke-step-clone\"}, {\"name\": \"build\", \"configMap\": \"convoke-step-build\"},
+      {\"name\": \"push\", \"configMap\": \"convoke-step-push\"}]}
+";
+
+#[test]
+fn b3_d3_the_pipeline_run_of_a_build_is_printed() {
+    let folder = repository(&[
+        ("team/build.yaml", BUILD),
+        ("images/reviewer/Dockerfile", "FROM scratch\n"),
+        ("README.md", "one"),
+    ]);
+    let team = folder.path().join("team");
+    let team = team.to_str().expect("UTF-8");
+    let url = "https://git.example.com/newsroom/agents.git";
+    let render = |more: &[&str]| convoke(&[&["render", "build", "reviewer", team], more].concat());
+    let head = || {
+        let mut head = Command::new("git");
+        let head = head.args(["rev-parse", "HEAD"]).current_dir(folder.path());
+        let head = head.output().expect("git").stdout;
+        String::from_utf8(head).expect("UTF-8").trim().to_owned()
+    };
+    let run = render(&["--url", url, "-n", "newsroom"]);
+    let shown = run.out.replace(&head(), "COMMIT").replace(&head()[..7], "SHORT");
+    insta::assert_snapshot!("pipeline_run", shown);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+
+    let name = || -> String {
+        let run = render(&["-o", "json"]);
+        let run: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+        run["metadata"]["name"].as_str().expect("a name").to_owned()
+    };
+    // Another file builds nothing. What is not committed is not built.
+    let before = name();
+    write(folder.path(), &[("README.md", "two")]);
+    git(folder.path(), &["commit", "-q", "-a", "-m", "second"]);
+    write(folder.path(), &[("images/reviewer/Dockerfile", "FROM busybox\n")]);
+    assert_eq!(name(), before);
+    git(folder.path(), &["commit", "-q", "-a", "-m", "third"]);
+    assert_ne!(name(), before);
+
+    // Templates of one's own win over the shipped ones, which stay.
+    let own = self::folder(&[("fast.yaml", FAST), ("notes.txt", "no YAML: [")]);
+    let fast = BUILD.replace("spec:\n", "spec:\n  mode: fast\n");
+    write(folder.path(), &[("team/build.yaml", &fast)]);
+    let run = render(&["--templates", path(&own)]);
+    assert!(run.out.contains("image: git:1") || run.out.contains("value: git:1"), "{run:?}");
+    assert!(!run.out.contains("name: verify\n"), "{run:?}");
+    let run = render(&[]);
+    let error = "error: the template cannot be used: no ConfigMap pipeline-template-fast in the shipped ones";
+    assert!(run.err.starts_with(error) && run.code == 1, "{run:?}");
+}
+
+#[test]
+fn b3_d3_what_keeps_a_pipeline_run_from_being_printed_is_told() {
+    let folder = folder(&[("build.yaml", BUILD), ("build/models.yaml", MODEL)]);
+    let render = |args: &[&str]| convoke(&[&["render", "build"], args].concat());
+    let run = render(&["reviewer", path(&folder)]);
+    assert!(run.err.starts_with("note: this is no Git repository: "), "{run:?}");
+    assert!(run.code == 0 && run.out.contains("namespace: <namespace>"), "{run:?}");
+    let run = render(&["reviewr", path(&folder)]);
+    let expected = "error: the folder has no AgentBuild reviewr\nhint: did you mean reviewer?\n";
+    assert_eq!((run.code, run.err.as_str()), (2, expected));
+    let without = BUILD.replace("    registry: registry.example.com\n", "");
+    write(folder.path(), &[("build.yaml", &without)]);
+    let run = render(&["reviewer", path(&folder)]);
+    let expected = "error: spec.output.registry is not set\nhint: name the registry of the operator: --registry HOST\n";
+    assert_eq!((run.code, run.err.as_str()), (2, expected));
+    let run = render(&["reviewer", path(&folder), "--registry", "other:5000"]);
+    assert!(run.out.contains("other:5000/newsroom/reviewer"), "{run:?}");
+    let run = render(&["reviewer", path(&folder), "--registry", "r", "--templates", "/nowhere"]);
+    assert!(run.err.contains("error: --templates: cannot read /nowhere: "), "{run:?}");
+    assert_eq!(run.code, 2);
+
+    git(folder.path(), &["init", "-q", "-b", "main"]);
+    let run = render(&["reviewer", path(&folder), "--registry", "r"]);
+    assert!(run.err.contains("error: cannot read HEAD: ") && run.code == 2, "{run:?}");
+    git(folder.path(), &["add", "-A"]);
+    git(folder.path(), &["commit", "-q", "-m", "first"]);
+    let run = render(&["reviewer", path(&folder), "--registry", "r"]);
+    assert!(
+        run.err.contains(" has no folder images/reviewer\nhint: is it committed?\n"),
+        "{run:?}"
+    );
+
+    // A folder of that name is still a folder.
+    let run = convoke(&["render", &format!("{}/build", path(&folder))]);
+    assert!(run.code == 0 && run.out.contains("kind: ModelAPI"), "{run:?}");
+}

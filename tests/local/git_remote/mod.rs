@@ -16,10 +16,11 @@ mod signing;
 #[path = "../../support/sshd.rs"]
 mod sshd;
 #[path = "../../support/tls.rs"]
-mod tls;
+pub(crate) mod tls;
 
 mod after;
 mod bombs;
+mod clone_step;
 mod credentials;
 mod damage;
 mod disk;

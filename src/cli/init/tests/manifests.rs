@@ -10,6 +10,7 @@ struct Change {
     secret: &'static [(&'static str, &'static str)],
     proxy: &'static [(&'static str, &'static str)],
     model_keys: bool,
+    builds: bool,
 }
 
 const USUAL: Change = Change {
@@ -19,6 +20,7 @@ const USUAL: Change = Change {
     secret: &[],
     proxy: &[],
     model_keys: false,
+    builds: false,
 };
 
 fn rendered(change: &Change) -> String {
@@ -41,6 +43,7 @@ fn try_render(change: &Change) -> Result<String, Failure> {
         secret: &data(change.secret),
         proxy: &data(change.proxy),
         model_keys: change.model_keys,
+        builds: change.builds,
     };
     render(&given)
 }
@@ -99,6 +102,13 @@ fn d7_secrets_are_opened_to_the_operator_only_for_model_keys() {
 }
 
 #[test]
+fn d7_credentials_are_copied_only_for_builds() {
+    let builds = "RoleBinding/convoke-builds".to_owned();
+    assert!(!objects(&rendered(&USUAL)).contains(&builds));
+    assert!(objects(&rendered(&Change { builds: true, ..USUAL })).contains(&builds));
+}
+
+#[test]
 fn d7_other_names_are_used_everywhere() {
     let (operator, service_account) = (("tools", "team-a"), Some("writer"));
     let text = rendered(&Change { service_account, operator, ..USUAL });
@@ -131,7 +141,13 @@ fn d7_names_that_yaml_reads_as_something_else_are_quoted() {
 
 #[test]
 fn d7_no_two_objects_have_one_name() {
-    for name in ["convoke-ask", "convoke-keys", "convoke-git-news-git", "convoke-git-news-proxy"] {
+    for name in [
+        "convoke-ask",
+        "convoke-keys",
+        "convoke-builds",
+        "convoke-git-news-git",
+        "convoke-git-news-proxy",
+    ] {
         let failure = try_render(&Change { service_account: Some(name), ..USUAL }).expect_err(name);
         assert!(failure.message.contains(name), "{failure:?}");
     }

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::super::failure::failure;
 use super::*;
 use crate::api::agent_build::{BuildHistory, FailureClass};
@@ -29,6 +31,8 @@ fn run(key: &BuildKey, attempt: u32, outcome: RunOutcome) -> Run {
         started: true,
         stopping: false,
         superseded: false,
+        held: false,
+        secrets: BTreeMap::new(),
         task_run: None,
         outcome,
     }

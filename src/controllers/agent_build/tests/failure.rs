@@ -64,6 +64,8 @@ fn b7_each_failure_has_a_class() {
         (30, Build, "BuildFailed"),
         (31, Registry, "PushDenied"),
         (32, Infrastructure, "RegistryUnreachable"),
+        (33, Build, "ImageInvalid"),
+        (34, Build, "StepFailed"),
         (41, Policy, "PolicyFailed"),
         (1, Build, "StepFailed"),
     ] {

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 
 const KEY: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -31,6 +33,8 @@ fn run(name: &str, began: i64, outcome: RunOutcome) -> Run {
         started: true,
         stopping: false,
         superseded: false,
+        held: false,
+        secrets: BTreeMap::new(),
         task_run: None,
         outcome,
     }

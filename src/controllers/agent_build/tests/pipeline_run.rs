@@ -6,10 +6,11 @@ use super::super::template::{self, StepSource};
 use super::*;
 
 const TEMPLATE: &str = include_str!("../../../../deploy/pipelines/template-dev.yaml");
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     include_str!("../../../../deploy/pipelines/step-clone.yaml"),
     include_str!("../../../../deploy/pipelines/step-verify.yaml"),
     include_str!("../../../../deploy/pipelines/step-build.yaml"),
+    include_str!("../../../../deploy/pipelines/step-push.yaml"),
 ];
 
 fn config_map(text: &str) -> Value {
@@ -57,6 +58,14 @@ fn source() -> SourceAt {
 }
 
 fn rendered(spec: &AgentBuildSpec, template: &ResolvedTemplate) -> Result<Value, SpecError> {
+    rendered_with(spec, template, None)
+}
+
+fn rendered_with(
+    spec: &AgentBuildSpec,
+    template: &ResolvedTemplate,
+    secrets: Option<&RunSecrets>,
+) -> Result<Value, SpecError> {
     let source = source();
     let key =
         build_key(spec, &source, "registry.example.com:5000", "template", None).expect("a key");
@@ -70,7 +79,49 @@ fn rendered(spec: &AgentBuildSpec, template: &ResolvedTemplate) -> Result<Value,
         key: &key,
         attempt: 1,
         template,
+        secrets,
     })
+}
+
+#[test]
+fn b5_credentials_are_mounted_in_the_step_that_uses_them_and_in_no_other() {
+    let nonce = "0123456789abcdef".to_owned();
+    let secrets = RunSecrets { workspaces: vec!["git-auth", "push-auth"], nonce };
+    let run = rendered_with(&spec(), &shipped(), Some(&secrets)).expect("rendered");
+    assert_eq!(run["spec"]["status"], "PipelineRunPending", "it waits for its Secrets");
+    let name = run["metadata"]["name"].as_str().expect("a name");
+    let mut want = json!([{"name": "source", "emptyDir": {}}]);
+    for workspace in ["git-auth", "push-auth"] {
+        let secret = json!({"secretName": format!("{name}-0123456789abcdef-{workspace}")});
+        want.as_array_mut().expect("a list").push(json!({"name": workspace, "secret": secret}));
+    }
+    assert_eq!(run["spec"]["workspaces"], want);
+    let task = &run["spec"]["pipelineSpec"]["tasks"][0];
+    for named in [&run["spec"]["pipelineSpec"]["workspaces"], &task["workspaces"]] {
+        let names: Vec<_> =
+            named.as_array().expect("a list").iter().map(|one| &one["name"]).collect();
+        assert_eq!(names, ["source", "git-auth", "push-auth"]);
+    }
+    // Tekton mounts what steps name in those steps alone, and all else in every step.
+    let steps = task["taskSpec"]["steps"].as_array().expect("steps");
+    let having = |workspace: &str| -> Vec<&str> {
+        let named = |step: &&Value| {
+            let all = step["workspaces"].as_array();
+            all.is_some_and(|all| all.iter().any(|one| one["name"] == workspace))
+        };
+        steps.iter().filter(named).filter_map(|step| step["name"].as_str()).collect()
+    };
+    assert_eq!(having("git-auth"), ["clone"]);
+    assert_eq!(having("push-auth"), ["push"]);
+    let none = rendered(&spec(), &shipped()).expect("rendered");
+    assert_eq!(none["spec"]["status"], Value::Null);
+    assert_eq!(none["spec"]["workspaces"], json!([{"name": "source", "emptyDir": {}}]));
+    let nonce = String::new();
+    let git = RunSecrets { workspaces: vec!["git-auth"], nonce };
+    let mut without = shipped();
+    without.steps.retain(|step| step.name != "clone");
+    let none = rendered_with(&spec(), &without, Some(&git)).expect("rendered");
+    assert_eq!(none["spec"]["status"], Value::Null, "no step asks for them");
 }
 
 #[test]
@@ -99,13 +150,25 @@ fn b4_every_parameter_from_the_spec_has_its_value_and_type() {
 }
 
 #[test]
+fn b5_the_image_that_pushes_is_the_one_of_the_operator() {
+    let operator = include_str!("../../../../deploy/operator.yaml");
+    let parsed =
+        template::parse("dev", config_map(TEMPLATE)["data"][template::TEMPLATE_KEY].as_str());
+    let all = parsed.expect("a template").global_parameters;
+    let image = all.iter().find(|one| one.name == "convoke-image").expect("the parameter");
+    let template::ParameterValue::Text(image) = &image.value else { panic!("{image:?}") };
+    assert!(operator.contains(&format!("image: {image}\n")), "{image}");
+}
+
+#[test]
 fn b4_values_reach_no_script() {
     let run = rendered(&spec(), &shipped()).expect("rendered");
     let task = &run["spec"]["pipelineSpec"]["tasks"][0];
     let steps = task["taskSpec"]["steps"].as_array().expect("steps");
-    assert_eq!(steps.len(), 3);
+    assert_eq!(steps.len(), 4);
     for step in steps {
-        let script = step["script"].as_str().expect("a script");
+        let script = step["script"].as_str().unwrap_or_default();
+        assert_ne!(script.is_empty(), step["command"].is_null(), "{step}");
         assert!(
             !script.contains("rm -rf /\"")
                 && !script.contains("$(params")
@@ -132,7 +195,7 @@ fn b3_a_build_is_one_pod_without_a_storage_class() {
         .iter()
         .map(|step| step["name"].clone())
         .collect();
-    assert_eq!(names, ["clone", "verify", "build"]);
+    assert_eq!(names, ["clone", "verify", "build", "push"]);
     assert!(!run.to_string().contains("volumeClaimTemplate"));
 }
 
@@ -151,11 +214,14 @@ fn b3_conditions_are_decided_when_the_run_is_made() {
         let steps = steps.as_array().expect("steps").iter();
         steps.map(|step| step["name"].as_str().expect("a name").to_owned()).collect()
     };
-    assert_eq!(names(&when("is $(params.insecure)", &["is false"])), ["clone", "verify", "build"]);
-    assert_eq!(names(&when("$(params.insecure)", &["true"])), ["clone", "build"]);
+    assert_eq!(
+        names(&when("is $(params.insecure)", &["is false"])),
+        ["clone", "verify", "build", "push"]
+    );
+    assert_eq!(names(&when("$(params.insecure)", &["true"])), ["clone", "build", "push"]);
     let mut never = when("a", &["b"]);
-    never.steps.swap(1, 2);
-    never.steps[1].when = never.steps[2].when.clone();
+    never.steps.swap(1, 3);
+    never.steps[1].when = never.steps[3].when.clone();
     assert_eq!(rendered(&spec(), &never), Err(SpecError::NoDigest));
 }
 

@@ -19,6 +19,22 @@ fn ended(status: &str, results: Value) -> RunOutcome {
 }
 
 #[test]
+fn b5_a_run_that_waits_for_its_secrets_names_them() {
+    let object = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {"name": "r"},
+        "spec": {"status": "PipelineRunPending", "workspaces": [
+            {"name": "source", "emptyDir": {}},
+            {"name": "git-auth", "secret": {"secretName": "r-1-git-auth"}},
+        ]},
+        "status": {"conditions": [{"type": "Succeeded", "status": "Unknown", "reason": "PipelineRunPending"}]},
+    });
+    let run = Run::read(&serde_json::from_value(object).expect("an object"));
+    assert!(run.held && run.is_running() && !run.stopping);
+    assert_eq!(run.secrets, BTreeMap::from([("git-auth".into(), "r-1-git-auth".into())]));
+    assert!(!read(json!(null)).held);
+}
+
+#[test]
 fn b6_a_run_is_done_when_its_condition_says_so() {
     assert!(!read(json!(null)).started);
     let running = read(

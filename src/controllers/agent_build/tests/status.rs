@@ -42,6 +42,8 @@ fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
         started: true,
         stopping: false,
         superseded: false,
+        held: false,
+        secrets: BTreeMap::new(),
         task_run: None,
         outcome,
     }

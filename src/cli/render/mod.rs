@@ -1,9 +1,12 @@
 //! `convoke render [PATH]`: prints the plain form of a folder's definitions. It is what the operator would apply, without the
 //! metadata that the operator adds. Included files and short forms are resolved. Defaults of the schema are not set.
+//! `convoke render build NAME [PATH]`: prints the PipelineRun of an AgentBuild.
+
+mod build;
 
 use std::process::ExitCode;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::context::ContextArgs;
@@ -15,7 +18,10 @@ use crate::definition::Definition;
 
 /// Print the plain form of a folder's definitions.
 #[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Folder with definitions (what spec.path of the GitSync names)
     #[arg(default_value = ".")]
     path: std::path::PathBuf,
@@ -24,6 +30,12 @@ pub struct Args {
     output: Output,
     #[command(flatten)]
     context: ContextArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Print the PipelineRun that the newest commit makes of an AgentBuild
+    Build(build::Args),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -35,6 +47,9 @@ enum Output {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(What::Build(args)) = &args.what {
+        return build::run(args);
+    }
     let loaded = load(&args.path, |path| args.context.resolve(path))?;
     if print_errors(&loaded) {
         return Err(Failure::new(FOUND, "the folder has errors, so it has no plain form")

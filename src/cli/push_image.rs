@@ -1,0 +1,176 @@
+//! `convoke push-image`: pushes an image from an OCI image layout. A step of builds runs it, in a pod that has run a Dockerfile.
+//!
+//! The layout is hostile, and so is every other folder that the pod's steps share. This process has the credentials of the registry: it reads
+//! regular files of the layout only, follows no symbolic link there, and prints no credential.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{ArgAction, Args as ClapArgs};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+
+use super::connection::block_on;
+use super::{FOUND, Failure, print};
+use crate::net::{AddressRange, Dialler, Policy};
+use crate::registry::client::Options;
+use crate::registry::{Credentials, Image, Layout, PushError, Registry, RegistryError, Tag, auth};
+
+/// Exit code: the registry refuses the image.
+const REFUSED: u8 = 31;
+/// Exit code: the registry cannot be reached.
+const UNREACHABLE: u8 = 32;
+/// Exit code: the layout is not what it should be.
+const INVALID: u8 = 33;
+/// How long a push may take. A build has a time of its own (`spec.timeout`), which is shorter as a rule.
+const TOTAL: Duration = Duration::from_secs(3600);
+/// Bytes of the largest file of credentials: what a Secret may hold.
+const MAX_CREDENTIALS: u64 = 1 << 20;
+/// Ranges inside networks in which registries are, besides the private ones.
+const RANGES: [&str; 4] = ["100.64.0.0/10", "198.18.0.0/15", "240.0.0.0/4", "fc00::/7"];
+
+/// Push an image.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Folder with the OCI image layout
+    #[arg(long, value_name = "DIR")]
+    layout: PathBuf,
+    /// Where to push it, without a tag
+    #[arg(long, value_name = "HOST[:PORT]/NAME")]
+    image: Image,
+    /// A tag to give it; may be given several times
+    #[arg(long = "tag", value_name = "TAG", required = true)]
+    tags: Vec<Tag>,
+    /// Folder with docker's config.json and perhaps a ca.crt; empty means without credentials
+    #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
+    auth: String,
+    /// Push over plain HTTP
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
+    insecure: bool,
+    /// File that gets the image with its last tag
+    #[arg(long, value_name = "FILE")]
+    url_file: Option<PathBuf>,
+    /// File that gets the digest of the manifest
+    #[arg(long, value_name = "FILE")]
+    digest_file: Option<PathBuf>,
+}
+
+pub fn run(args: Args) -> Result<ExitCode, Failure> {
+    block_on(push(args))
+}
+
+async fn push(args: Args) -> Result<ExitCode, Failure> {
+    let layout = Layout::open(&args.layout).map_err(|error| failure(&error.into()))?;
+    let credentials =
+        credentials(&args.auth, &args.image).map_err(|error| failure(&error.into()))?;
+    let options = Options { plain_http: args.insecure, credentials, total: TOTAL };
+    let registry = Registry::new(Dialler::new(policy()), args.image.clone(), options);
+    let mut registry = registry.map_err(|error| failure(&error.into()))?;
+    let pushed = registry.push_blobs(&layout).await.map_err(|error| failure(&error))?;
+    let mut last = String::new();
+    for tag in &args.tags {
+        registry.push_manifest(&layout, tag).await.map_err(|error| failure(&error))?;
+        last = format!("{}:{tag}", args.image);
+        let (there, layers) = (pushed.there, super::count(pushed.layers, "layer"));
+        print(&format!("pushed {last}, {}, {there} of {layers} were there\n", layout.digest))?;
+    }
+    for (file, text) in [(&args.url_file, &last), (&args.digest_file, &layout.digest.to_string())] {
+        if let Some(file) = file {
+            write(file, text).map_err(|error| {
+                Failure::new(FOUND, format!("cannot write {}: {error}", file.display()))
+            })?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A build's own registry is dialled: it may be anywhere but where nothing is ever dialled, such as the metadata service of a cloud.
+fn policy() -> Policy {
+    let ranges = RANGES.iter().filter_map(|range| range.parse::<AddressRange>().ok()).collect();
+    Policy { insecure: true, single_tenant: true, ranges, explains: true, api_servers: Vec::new() }
+}
+
+/// The credentials in a folder. It is mounted from a Secret, so symbolic links are followed there.
+fn credentials(folder: &str, image: &Image) -> Result<Credentials, RegistryError> {
+    if folder.is_empty() {
+        return Ok(Credentials::default());
+    }
+    let wrong = |why: String| RegistryError::Credentials { why };
+    let config = small(&Path::new(folder).join("config.json")).map_err(wrong)?;
+    let roots = small(&Path::new(folder).join("ca.crt")).map_err(wrong)?;
+    let login = match config {
+        Some(config) => auth::login(&config, image).map_err(wrong)?,
+        // A registry of one's own may ask for nothing.
+        None if roots.is_some() => auth::Login::Anonymous,
+        None => return Err(wrong("there is no config.json and no ca.crt".into())),
+    };
+    Ok(Credentials { login, roots })
+}
+
+/// A small file, if it is there.
+fn small(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let name = path.file_name().unwrap_or_default().display();
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{name} cannot be read: {error}")),
+    };
+    let mut bytes = Vec::new();
+    let read = file.take(MAX_CREDENTIALS + 1).read_to_end(&mut bytes);
+    read.map_err(|error| format!("{name} cannot be read: {error}"))?;
+    if bytes.len() as u64 > MAX_CREDENTIALS {
+        return Err(format!("{name} is larger than 1 MiB"));
+    }
+    Ok(Some(bytes))
+}
+
+/// Writes a small file. Other steps share its folder, too: what is in its place is not followed, and holds nothing up.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(CWD, path, flags, Mode::from_raw_mode(0o644))?;
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    let mut file = std::fs::File::from(file);
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())
+}
+
+fn failure(error: &PushError) -> Failure {
+    let code = match error {
+        PushError::Layout(_) => INVALID,
+        PushError::Registry(error) if error.may_pass() => UNREACHABLE,
+        PushError::Registry(_) => REFUSED,
+    };
+    Failure::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b5_every_range_in_which_a_registry_may_be_counts() {
+        assert_eq!(policy().ranges.len(), RANGES.len());
+    }
+
+    #[test]
+    fn b5_results_go_into_regular_files_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("old"), "much longer than before").expect("a file");
+        for name in ["old", "new"] {
+            write(&at(name), "text").expect(name);
+            assert_eq!(std::fs::read_to_string(at(name)).expect(name), "text");
+        }
+        std::os::unix::fs::symlink(at("old"), at("link")).expect("a link");
+        rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+            .expect("a pipe");
+        for name in ["link", "pipe", "none/x"] {
+            write(&at(name), "other").expect_err(name);
+        }
+        assert_eq!(std::fs::read_to_string(at("old")).expect("old"), "text");
+    }
+}

@@ -1,0 +1,225 @@
+//! The credentials of a build: read from the Secrets that its GitSync and its spec name, and copied into Secrets that its run owns.
+//!
+//! A run that has some is created as pending, its Secrets follow, and then it begins. That they may be created is asked before. A pending run
+//! that is left, after a crash or a refusal, is removed: it would keep its turn, and somebody could wait for a Secret whose name it tells.
+//! No Secret is read that definitions name but for these, and none is read back.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::Controller;
+use super::pipeline_run::{OWNER_KIND, RunSecrets, TEKTON_API_VERSION, repository};
+use super::problem::BuildProblem;
+use super::reconcile::Subject;
+use super::registry_auth;
+use super::resolve::Resolved;
+use super::run::Run;
+use super::template::{WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH};
+use crate::api::{GitSync, keys};
+use crate::cluster::client::CallError;
+use crate::cluster::ssa;
+use crate::cluster::store::Entry;
+use crate::git::Files;
+use crate::sync::commit::source_error::SourceError;
+use crate::sync::credentials;
+use crate::sync::reasons::SourceReason;
+use crate::sync::secrets::{Named, REGISTRY, input};
+
+/// The files of each workspace with credentials.
+type Credentials = BTreeMap<&'static str, Files>;
+
+/// The workspaces for which a build has credentials, with a new nonce. `None` if it has none.
+pub fn wanted(subject: &Subject<'_>, sync: &GitSync) -> Option<RunSecrets> {
+    let git = sync.spec.secret_ref.is_some() || sync.spec.proxy_secret_ref.is_some();
+    let push = subject.build.spec.output.secret_ref.is_some();
+    let all = [(git, WORKSPACE_GIT_AUTH), (push, WORKSPACE_PUSH_AUTH)];
+    let workspaces: Vec<_> =
+        all.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
+    let mut nonce = [0; 8];
+    // A name that can be guessed is refused later, when it is taken.
+    if aws_lc_rs::rand::fill(&mut nonce).is_err() {
+        nonce = Timestamp::now().as_nanosecond().to_be_bytes()[8..].try_into().unwrap_or_default();
+    }
+    let nonce = convoke_core::text::hex(&nonce);
+    (!workspaces.is_empty()).then_some(RunSecrets { workspaces, nonce })
+}
+
+impl Controller {
+    /// Reads the credentials of these workspaces.
+    ///
+    /// # Errors
+    /// Why there are none, with the command that helps.
+    pub(super) async fn credentials(
+        &self,
+        subject: &Subject<'_>,
+        resolved: &Resolved,
+        workspaces: &[&str],
+    ) -> Result<Credentials, BuildProblem> {
+        let mut all = Credentials::new();
+        for workspace in workspaces {
+            let (name, files) = match *workspace {
+                WORKSPACE_GIT_AUTH => (WORKSPACE_GIT_AUTH, self.of_git(subject, resolved).await),
+                WORKSPACE_PUSH_AUTH => {
+                    (WORKSPACE_PUSH_AUTH, self.of_registry(subject, resolved).await)
+                }
+                _ => continue,
+            };
+            all.insert(name, files.map_err(|error| BuildProblem::of_credentials(&error))?);
+        }
+        Ok(all)
+    }
+
+    async fn of_git(
+        &self,
+        subject: &Subject<'_>,
+        resolved: &Resolved,
+    ) -> Result<Files, SourceError> {
+        let (namespace, spec) = (&subject.key.namespace, &resolved.sync.spec);
+        credentials::of_sync(&self.client, namespace, spec, &self.operator, &self.dialler).await
+    }
+
+    async fn of_registry(
+        &self,
+        subject: &Subject<'_>,
+        resolved: &Resolved,
+    ) -> Result<Files, SourceError> {
+        let (namespace, spec) = (subject.key.namespace.as_str(), &subject.build.spec);
+        let name = spec.output.secret_ref.as_ref().map_or("", |secret| secret.name.as_str());
+        let secret = Named { namespace, name, field: "spec.output.secretRef", purpose: REGISTRY };
+        let registry = resolved.registry.as_str();
+        let image = repository(spec, registry);
+        let insecure = spec.output.insecure;
+        let entry = if insecure { format!("http://{image}") } else { image.clone() };
+        let allow = format!(
+            "kubectl -n {namespace} annotate secret {name} {}={entry} --overwrite",
+            keys::REGISTRIES
+        );
+        let missing = || {
+            let message = format!("the Secret {name} of spec.output.secretRef does not exist");
+            let hint = format!(
+                "kubectl -n {namespace} create secret docker-registry {name} --docker-server={registry} \
+                 --docker-username=... --docker-password=...; {allow}"
+            );
+            input(SourceReason::CredentialsMissing, message, Some(hint))
+        };
+        let read: Secret = secret.read(&self.client, &self.operator, missing).await?;
+        let annotation = read.annotations().get(keys::REGISTRIES).map(String::as_str);
+        if !annotation.is_some_and(|allowed| registry_auth::is_for(allowed, &image, insecure)) {
+            let message = format!("the Secret {name} of spec.output.secretRef is not for {entry}");
+            // What it is for already stays, and is not quoted.
+            let hint = match annotation {
+                None => allow,
+                Some(_) => format!(
+                    "if this image may be pushed with it, add {entry} to its annotation {}, after a comma",
+                    keys::REGISTRIES
+                ),
+            };
+            return Err(input(SourceReason::CredentialsNotAllowed, message, Some(hint)));
+        }
+        let data = read.data.unwrap_or_default().into_iter();
+        let data = data.map(|(key, value)| (key, value.0)).collect();
+        registry_auth::files(&data, &image).map_err(|problem| secret.invalid(&problem, None))
+    }
+
+    /// Asks whether the Secrets of a run could be created, before there is a run.
+    ///
+    /// The outer error is a call that failed; the inner one is why they cannot.
+    pub(super) async fn rehearse(
+        &self,
+        subject: &Subject<'_>,
+        run: &str,
+        credentials: &Credentials,
+    ) -> Result<Result<(), BuildProblem>, CallError> {
+        let api = ssa::api_of::<Secret>(&self.client, &subject.key.namespace);
+        for (workspace, files) in credentials {
+            // Not the name that it will have: nobody knows that before.
+            let name = format!("{run}-{workspace}");
+            let owner = (run, subject.entry.uid.as_str());
+            let asked = ssa::rehearse_create(&api, manifest(subject, owner, &name, files)).await;
+            match asked.map_err(|error| self.refusal(subject, error, &name)) {
+                Ok(()) | Err(Refusal::Taken) => {}
+                Err(Refusal::Told(problem)) => return Ok(Err(problem)),
+                Err(Refusal::Call(error)) => return Err(error),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Creates the Secrets of a pending run, and lets it begin. If they are refused, the run is removed.
+    ///
+    /// The outer error is a call that failed; the inner one is why it cannot have them.
+    pub(super) async fn begin(
+        &self,
+        subject: &Subject<'_>,
+        run: &Entry<Run>,
+        credentials: &Credentials,
+    ) -> Result<Result<(), BuildProblem>, CallError> {
+        let api = ssa::api_of::<Secret>(&self.client, &subject.key.namespace);
+        for (workspace, name) in &run.value.secrets {
+            let Some(files) = credentials.get(workspace.as_str()) else { continue };
+            let owner = (run.value.name.as_str(), run.uid.as_str());
+            let Err(error) = ssa::create(&api, manifest(subject, owner, name, files)).await else {
+                continue;
+            };
+            self.give_up(subject, run).await?;
+            return match self.refusal(subject, error, name) {
+                Refusal::Told(problem) => Ok(Err(problem)),
+                // Whose it is nobody knows: the operator may not read it. The next run names another one.
+                Refusal::Taken => Ok(Err(BuildProblem::secret_refused("its name is taken"))),
+                Refusal::Call(error) => Err(error),
+            };
+        }
+        self.let_begin(subject, run).await.map(Ok)
+    }
+
+    /// What a failed create of a Secret means.
+    fn refusal(&self, subject: &Subject<'_>, error: CallError, name: &str) -> Refusal {
+        if error.is_missing_right() {
+            let namespace = &subject.key.namespace;
+            Refusal::Told(BuildProblem::secrets_forbidden(namespace, &self.operator))
+        } else if error.is_forbidden() || error.is_invalid() {
+            // Each run has another name, and the status must not change with it.
+            let said = error.to_string().replace(&format!("\"{name}\" "), "");
+            Refusal::Told(BuildProblem::secret_refused(&said))
+        } else if error.is_conflict() {
+            Refusal::Taken
+        } else {
+            Refusal::Call(error)
+        }
+    }
+}
+
+/// Why a Secret was not created.
+enum Refusal {
+    /// The API server refuses it.
+    Told(BuildProblem),
+    /// Another one has its name.
+    Taken,
+    /// The call failed.
+    Call(CallError),
+}
+
+/// A Secret that goes with the run.
+fn manifest(subject: &Subject<'_>, (run, uid): (&str, &str), name: &str, files: &Files) -> Value {
+    let data: BTreeMap<_, _> = files.iter().map(|(name, text)| (*name, text.get())).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
+        "metadata": {
+            "namespace": subject.key.namespace, "name": name,
+            "labels": {
+                "app.kubernetes.io/managed-by": "convoke",
+                keys::OWNER_KIND: OWNER_KIND,
+                keys::OWNER_NAME: subject.key.name,
+            },
+            "ownerReferences": [{
+                "apiVersion": TEKTON_API_VERSION, "kind": "PipelineRun", "name": run, "uid": uid,
+                "controller": true,
+            }],
+        },
+        "stringData": data,
+    })
+}

@@ -1,0 +1,92 @@
+use super::*;
+
+const REGISTRY: &str = "registry.example.com:5000";
+
+fn of(data: &[(&str, &str)]) -> Result<BTreeMap<&'static str, String>, String> {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
+    let files = files(&data.collect(), &format!("{REGISTRY}/team-b/reviewer"))?;
+    assert!(!format!("{files:?}").contains("canary"), "{files:?}");
+    Ok(files.iter().map(|(name, value)| (*name, value.get().clone())).collect())
+}
+
+fn docker(auths: &Value) -> String {
+    json!({ "auths": auths }).to_string()
+}
+
+#[test]
+fn b5_credentials_of_one_registry_reach_the_push_and_no_others() {
+    let ours = json!({"auth": "Y2FuYXJ5", "email": "not needed"});
+    let other = json!({"auth": "b3RoZXI="});
+    let config = docker(&json!({"ghcr.io": other, "https://registry.example.com:5000/v2/": ours}));
+    let files = of(&[(DOCKER_CONFIG, &config)]).expect("files");
+    let want = json!({"auths": {REGISTRY: {"auth": "Y2FuYXJ5"}}}).to_string();
+    assert_eq!(files, BTreeMap::from([("config.json", want)]));
+    let files = of(&[("username", "u"), ("password", "p"), ("ca.crt", "PEM\n")]).expect("files");
+    let want = json!({"auths": {REGISTRY: {"auth": "dTpw"}}}).to_string();
+    assert_eq!(files, BTreeMap::from([("config.json", want), ("ca.crt", "PEM\n".into())]));
+    assert!(of(&[("ca.crt", "PEM\n")]).expect("only an authority").contains_key("ca.crt"));
+}
+
+#[test]
+fn b5_what_is_no_credential_for_a_registry_is_told_and_not_quoted() {
+    let elsewhere = docker(&json!({"registry.example.com": {"auth": "canary"}}));
+    let empty = docker(&json!({REGISTRY: {"auth": ""}}));
+    for (data, problem) in [
+        (&[("username", "canary")][..], "it has no password"),
+        (&[("password", "canary")], "it has no username"),
+        (&[("username", "a:canary"), ("password", "canary")], "username has a colon"),
+        (&[("username", "u"), ("password", "canary\n")], "password has a line break"),
+        (&[("username", "u"), ("password", "")], "password is empty"),
+        (&[(DOCKER_CONFIG, "canary")], "is no JSON"),
+        (&[(DOCKER_CONFIG, "{}")], "has no auths"),
+        (&[(DOCKER_CONFIG, &elsewhere)], "has nothing for registry.example.com:5000"),
+        (&[(DOCKER_CONFIG, &empty)], "has no user and no token"),
+        (&[("token", "canary")], "it has no credentials"),
+        (&[], "it has no credentials"),
+    ] {
+        let error = of(data).expect_err(problem);
+        assert!(error.contains(problem) && !error.contains("canary"), "{error}: {problem}");
+    }
+}
+
+#[test]
+fn b5_a_secret_is_for_the_images_that_its_annotation_names() {
+    let image = "registry.example.com:5000/team-a/reviewer";
+    for allowed in [
+        "registry.example.com:5000",
+        "registry.example.com:5000/",
+        "ghcr.io, registry.example.com:5000/team-a",
+        "registry.example.com:5000/team-a/",
+    ] {
+        assert!(is_for(allowed, image, false), "{allowed}");
+    }
+    for refused in [
+        "",
+        "registry.example.com",
+        "registry.example.com:50",
+        "registry.example.com:5000/team",
+        "registry.example.com:5000/team-a/rev",
+        "https://registry.example.com:5000",
+        "*",
+    ] {
+        assert!(!is_for(refused, image, false), "{refused}");
+    }
+    assert!(!is_for("registry.example.com:5000", image, true), "it was meant for TLS");
+    assert!(is_for("registry.example.com:5000, http://registry.example.com:5000", image, true));
+    assert!(!is_for("http://registry.example.com:5000", image, false));
+    assert_eq!(fit("https://index.docker.io/v1/", "docker.io/a"), Some(0));
+    assert_eq!(fit("https://index.docker.io.example.com/v1/", "docker.io/a"), None);
+}
+
+#[test]
+fn b5_the_entry_that_names_most_of_the_image_counts() {
+    let entry = |name: &str| json!({ "auth": name });
+    let config = docker(&json!({
+        REGISTRY: entry("all"), "registry.example.com:5000/team-a": entry("a"),
+        "registry.example.com:5000/team-b": entry("b"), "registry.example.com:5000/team": entry("t"),
+    }));
+    let files = of(&[(DOCKER_CONFIG, &config)]).expect("files");
+    assert_eq!(files["config.json"], json!({"auths": {REGISTRY: {"auth": "b"}}}).to_string());
+    let others = docker(&json!({"registry.example.com:5000/team-a": entry("canary")}));
+    assert!(of(&[(DOCKER_CONFIG, &others)]).is_err());
+}

@@ -1,0 +1,27 @@
+//! The client of container registries (OCI distribution), and the OCI image layout that is pushed.
+//!
+//! ```text
+//! image    (pure) the registry, the name and the tags of an image
+//! auth     (pure) docker's config.json, and what a registry asks for (WWW-Authenticate)
+//! manifest (pure) index.json, the manifest and its descriptors
+//! error    (pure) the errors; none of them holds a credential
+//! layout   opens the files of a layout, follows no symbolic link, and checks sizes and digests
+//! client   sends requests, signs in, tries again
+//! push     what is pushed, and in which order
+//! ```
+//! What is in a layout is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
+//! dialler the caller gives.
+
+pub mod auth;
+pub mod client;
+pub mod error;
+pub mod image;
+pub mod layout;
+pub mod manifest;
+pub mod push;
+
+pub use self::auth::Credentials;
+pub use self::client::Registry;
+pub use self::error::{LayoutError, PushError, RegistryError};
+pub use self::image::{Image, Tag};
+pub use self::layout::Layout;

@@ -1,0 +1,53 @@
+//! `convoke render build` against the operator: the same repository gives the same PipelineRun.
+
+use std::process::Command;
+
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use super::support::team::{ARGS, SOON, Team};
+use super::support::{Cluster, eventually, run};
+use super::{install_tekton, install_templates};
+
+const BUILD: &str = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: reviewer\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: team/reviewer\n    tag: v1-{short}\n  buildArgs:\n    VERSION: \"1\"\n  trigger:\n    paths: [shared, missing]\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_d3_the_pipeline_run_that_is_printed_is_the_one_that_the_operator_makes() {
+    let cluster = Cluster::exclusive().await;
+    install_templates(&cluster);
+    install_tekton(&cluster);
+    let args: Vec<_> = ARGS.iter().copied().chain(["--internal-registry=registry.test"]).collect();
+    let operator = cluster.operator(&args).await;
+    operator.ready(SOON).await;
+    let files = [
+        ("team/build.yaml", BUILD),
+        ("image/Dockerfile", "FROM scratch\n"),
+        ("shared/base.txt", "1\n"),
+    ];
+    let team = Team::new(&cluster, "rendered", &files).await;
+    team.sync_with(json!({"path": "team"})).await;
+    let kind = GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "pipelineruns");
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(team.client.clone(), &team.namespace, &resource);
+    let made = eventually(SOON, "a PipelineRun", || async {
+        let mut runs = api.list(&ListParams::default()).await.expect("a list of runs").items;
+        runs.pop().ok_or("none yet")
+    })
+    .await;
+    let folder = team.repo.work().join("team");
+    let printed = run(Command::new(env!("CARGO_BIN_EXE_convoke"))
+        .args(["render", "build", "reviewer", "-o", "json", "--registry", "registry.test"])
+        .args(["-n", &team.namespace, "--url", &team.url()])
+        .arg(folder));
+    let mut printed: Value = serde_json::from_str(&printed).expect("JSON");
+    let uid = &made.metadata.owner_references.as_ref().expect("an owner")[0].uid;
+    printed["metadata"]["ownerReferences"][0]["uid"] = json!(uid);
+    let meta = serde_json::to_value(&made.metadata).expect("JSON");
+    for field in ["name", "namespace", "labels", "annotations", "ownerReferences"] {
+        assert_eq!(printed["metadata"][field], meta[field], "{field}");
+    }
+    // Tekton's webhook, which sets defaults, is not here.
+    assert_eq!(printed["spec"], made.data["spec"]);
+}
