@@ -82,13 +82,14 @@ pub async fn begin(
     store: &Store<Run>,
     namespace: &str,
     run: &Entry<Run>,
-) -> Result<Option<Arc<Entry<Run>>>, CallError> {
+) -> Result<(), CallError> {
     match ssa::begin(&runs_of(client, namespace), &run.value.name, &run.uid, HELD).await {
         Ok(object) => {
             let (key, entry) = reflector::entry::<Run>(object);
-            Ok(Some(store.wrote(key, entry)))
+            store.wrote(key, entry);
+            Ok(())
         }
-        Err(error) if error.is_gone() || error.is_invalid() => Ok(None),
+        Err(error) if error.is_gone() || error.is_invalid() => Ok(()),
         Err(error) => Err(error),
     }
 }

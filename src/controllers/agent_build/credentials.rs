@@ -7,19 +7,20 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::pipeline_run::{OWNER_KIND, RunSecrets, TEKTON_API_VERSION, repository};
+use super::pipeline_run::{
+    OWNER_KIND, RunSecrets, TEKTON_API_VERSION, repository, workspaces_with_credentials,
+};
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
 use super::registry_auth;
 use super::resolve::Resolved;
 use super::run::Run;
-use super::template::{WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH};
-use crate::api::{GitSync, keys};
+use super::template::WORKSPACE_GIT_AUTH;
+use crate::api::keys;
 use crate::cluster::client::CallError;
 use crate::cluster::ssa;
 use crate::cluster::store::Entry;
@@ -32,20 +33,22 @@ use crate::sync::secrets::{Named, REGISTRY, input};
 /// The files of each workspace with credentials.
 type Credentials = BTreeMap<&'static str, Files>;
 
-/// The workspaces for which a build has credentials, with a new nonce. `None` if it has none.
-pub fn wanted(subject: &Subject<'_>, sync: &GitSync) -> Option<RunSecrets> {
-    let git = sync.spec.secret_ref.is_some() || sync.spec.proxy_secret_ref.is_some();
-    let push = subject.build.spec.output.secret_ref.is_some();
-    let all = [(git, WORKSPACE_GIT_AUTH), (push, WORKSPACE_PUSH_AUTH)];
-    let workspaces: Vec<_> =
-        all.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
-    let mut nonce = [0; 8];
-    // A name that can be guessed is refused later, when it is taken.
-    if aws_lc_rs::rand::fill(&mut nonce).is_err() {
-        nonce = Timestamp::now().as_nanosecond().to_be_bytes()[8..].try_into().unwrap_or_default();
+/// The Secrets of the next run of a build, under names that nobody can know before. `None` if it needs none.
+///
+/// # Errors
+/// When the machine gives no random numbers.
+pub fn wanted(
+    subject: &Subject<'_>,
+    resolved: &Resolved,
+) -> Result<Option<RunSecrets>, BuildProblem> {
+    let Resolved { sync, template, .. } = resolved;
+    let workspaces = workspaces_with_credentials(&sync.spec, &subject.build.spec, template);
+    if workspaces.is_empty() {
+        return Ok(None);
     }
-    let nonce = convoke_core::text::hex(&nonce);
-    (!workspaces.is_empty()).then_some(RunSecrets { workspaces, nonce })
+    let mut nonce = [0; 8];
+    aws_lc_rs::rand::fill(&mut nonce).map_err(|_| BuildProblem::no_random_numbers())?;
+    Ok(Some(RunSecrets { workspaces, nonce: convoke_core::text::hex(&nonce) }))
 }
 
 impl Controller {
@@ -57,18 +60,16 @@ impl Controller {
         &self,
         subject: &Subject<'_>,
         resolved: &Resolved,
-        workspaces: &[&str],
+        workspaces: &[&'static str],
     ) -> Result<Credentials, BuildProblem> {
         let mut all = Credentials::new();
         for workspace in workspaces {
-            let (name, files) = match *workspace {
-                WORKSPACE_GIT_AUTH => (WORKSPACE_GIT_AUTH, self.of_git(subject, resolved).await),
-                WORKSPACE_PUSH_AUTH => {
-                    (WORKSPACE_PUSH_AUTH, self.of_registry(subject, resolved).await)
-                }
-                _ => continue,
+            let files = if *workspace == WORKSPACE_GIT_AUTH {
+                self.of_git(subject, resolved).await
+            } else {
+                self.of_registry(subject, resolved).await
             };
-            all.insert(name, files.map_err(|error| BuildProblem::of_credentials(&error))?);
+            all.insert(*workspace, files.map_err(|error| BuildProblem::of_credentials(&error))?);
         }
         Ok(all)
     }

@@ -11,9 +11,11 @@ use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
 use super::run::HELD;
 use super::stage::{Stage, parameter_name, parameter_reference};
 use super::template::{
-    DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT, WORKSPACE_SOURCE,
+    DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT, WORKSPACE_GIT_AUTH,
+    WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
 use crate::api::agent_build::AgentBuildSpec;
+use crate::api::git_sync::GitSyncSpec;
 use crate::api::{API_VERSION, keys};
 use convoke_core::sync::commit::source_at::SourceAt;
 
@@ -97,10 +99,25 @@ pub struct Build<'a> {
 /// The Secrets of one PipelineRun. It names them before they are there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSecrets {
-    /// The workspaces that have credentials, if a step of the template has them.
+    /// The workspaces that have credentials ([`workspaces_with_credentials`]).
     pub workspaces: Vec<&'static str>,
     /// What nobody knows before: so a Secret of the name that is there is not the one.
     pub nonce: String,
+}
+
+/// The workspaces with credentials of a build: those that its GitSync and its spec have, and a step of the template uses.
+#[must_use]
+pub fn workspaces_with_credentials(
+    sync: &GitSyncSpec,
+    spec: &AgentBuildSpec,
+    template: &ResolvedTemplate,
+) -> Vec<&'static str> {
+    let git = sync.secret_ref.is_some() || sync.proxy_secret_ref.is_some();
+    let push = spec.output.secret_ref.is_some();
+    let steps: Vec<_> = template.steps.iter().collect();
+    let all = [(git, WORKSPACE_GIT_AUTH), (push, WORKSPACE_PUSH_AUTH)];
+    let used = all.into_iter().filter(|(has, name)| *has && uses(&steps, name));
+    used.map(|(_, name)| name).collect()
 }
 
 /// Name of the Secret of a run for one of its workspaces.

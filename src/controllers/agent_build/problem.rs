@@ -69,6 +69,12 @@ impl BuildProblem {
         Self::of_cluster(error.reason().as_str(), format!("{error}{hint}"))
     }
 
+    /// The machine gives no random numbers, from which the names of Secrets are made.
+    #[must_use]
+    pub fn no_random_numbers() -> Self {
+        Self::of_cluster("InternalError", "this machine gives no random numbers".into())
+    }
+
     /// No step takes the credentials for the registry.
     #[must_use]
     pub fn push_auth_unused(mode: &str) -> Self {

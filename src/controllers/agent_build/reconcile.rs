@@ -181,9 +181,13 @@ impl Controller {
         }
         let manifest = match decision {
             Decision::Enqueue(attempt) | Decision::Create(attempt) => {
-                let secrets = credentials::wanted(subject, &resolved.sync);
-                match manifest(subject, source, resolved, attempt, secrets.as_ref()) {
-                    Ok(manifest) => Some((manifest, secrets)),
+                let rendered = credentials::wanted(subject, resolved).and_then(|secrets| {
+                    let secrets_of = secrets.as_ref();
+                    let run = manifest(subject, source, resolved, attempt, secrets_of)?;
+                    Ok((run, secrets))
+                });
+                match rendered {
+                    Ok(rendered) => Some(rendered),
                     Err(problem) => {
                         let next = self.tell(subject, &Finding::Broken(problem)).await?;
                         return Ok(Step::Done(next, Turn::No));
@@ -295,7 +299,7 @@ impl Controller {
         run: &Entry<Run>,
     ) -> Result<(), CallError> {
         let Some(runs) = subject.tekton.runs() else { return Ok(()) };
-        apply::begin(&self.client, runs, &subject.key.namespace, run).await.map(drop)
+        apply::begin(&self.client, runs, &subject.key.namespace, run).await
     }
 
     /// Removes a pending run. Another one is made.

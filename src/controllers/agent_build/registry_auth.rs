@@ -5,21 +5,19 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::cluster::hidden::Hidden;
 use crate::git::Files;
+use crate::registry::Image;
+use crate::registry::auth::{self, Login};
 
 /// The key of a Secret of the type `kubernetes.io/dockerconfigjson`.
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
-/// What Docker's format says of a registry.
-const FIELDS: [&str; 4] = ["auth", "username", "password", "identitytoken"];
-/// The file with it.
+/// The file in Docker's format.
 const CONFIG: &str = "config.json";
 /// Certificates of authorities that are trusted besides those of the system.
 const AUTHORITIES: &str = "ca.crt";
-/// Names of Docker's own registry.
-const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
 /// Whether the annotation of a Secret allows that it is used for this image. The annotation lists registries, each with or without the
 /// beginning of a path: `registry.example.com:5000/team-a`. For a registry over plain HTTP, to which the credentials go as they are, an entry
@@ -54,7 +52,7 @@ pub fn files(data: &BTreeMap<String, Vec<u8>>, repository: &str) -> Result<Files
         if user.contains(':') {
             return Err("username has a colon: HTTP allows none there".into());
         }
-        Some(json!({"auth": STANDARD.encode(format!("{user}:{password}"))}))
+        Some(basic(&user, &password))
     } else {
         None
     };
@@ -87,39 +85,25 @@ fn text(data: &BTreeMap<String, Vec<u8>>, key: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What Docker's configuration says of an image. The entry that names most of it counts.
+/// What Docker's configuration says of an image: that, and nothing else of it.
 fn of_docker_config(text: &str, repository: &str) -> Result<Value, String> {
-    // The error of a parser could quote what it has read.
-    let config: Value =
-        serde_json::from_str(text).map_err(|_| format!("{DOCKER_CONFIG} is no JSON"))?;
-    let auths = config["auths"].as_object().ok_or(format!("{DOCKER_CONFIG} has no auths"))?;
-    let fitting = auths.iter().filter_map(|(name, entry)| Some((fit(name, repository)?, entry)));
-    let found = fitting.max_by_key(|(length, _)| *length);
-    let (_, found) =
-        found.ok_or_else(|| format!("{DOCKER_CONFIG} has nothing for {repository}"))?;
-    let fields = FIELDS.into_iter().filter_map(|field| {
-        let value = found[field].as_str().filter(|value| !value.is_empty())?;
-        Some((field.to_owned(), Value::from(value)))
-    });
-    let fields: Map<_, _> = fields.collect();
-    if fields.is_empty() {
-        return Err(format!("{DOCKER_CONFIG} has no user and no token for {repository}"));
+    let image: Image = repository.parse().map_err(|error| format!("{repository}: {error}"))?;
+    let login = auth::login(text.as_bytes(), &image).map_err(|error| {
+        // There it is a file, and here a key.
+        error.replace("config.json", DOCKER_CONFIG)
+    })?;
+    match login {
+        Login::Password { user, password } => Ok(basic(&user, &password)),
+        Login::IdentityToken(token) => Ok(json!({ "identitytoken": token })),
+        Login::Anonymous => {
+            Err(format!("{DOCKER_CONFIG} has no user and no token for {repository}"))
+        }
     }
-    Ok(fields.into())
 }
 
-/// How much of an image an entry of Docker's configuration names. `None` when it is for others. An entry is a registry, with or without the
-/// beginning of a path, or a URL: `https://index.docker.io/v1/`.
-fn fit(entry: &str, repository: &str) -> Option<usize> {
-    let entry = entry.split_once("://").map_or(entry, |(_, rest)| rest).trim_end_matches('/');
-    let entry = entry.strip_suffix("/v1").or_else(|| entry.strip_suffix("/v2")).unwrap_or(entry);
-    let (host, path) = entry.split_once('/').unwrap_or((entry, ""));
-    let (registry, name) = repository.split_once('/')?;
-    let is_hub = |host: &str| DOCKER_HUB.contains(&host);
-    let same_host = host.eq_ignore_ascii_case(registry) || (is_hub(host) && is_hub(registry));
-    let rest = name.strip_prefix(path)?;
-    let fits = path.is_empty() || rest.is_empty() || rest.starts_with('/');
-    (same_host && fits).then_some(path.len())
+/// An entry of Docker's configuration for a user with a password.
+fn basic(user: &str, password: &str) -> Value {
+    json!({"auth": STANDARD.encode(format!("{user}:{password}"))})
 }
 
 #[cfg(test)]

@@ -208,7 +208,8 @@ async fn b5_v55_a_run_gets_the_credentials_of_one_registry() {
     let files = texts(&team.mounted(&run, "push-auth").await);
     assert_eq!(files.keys().collect::<Vec<_>>(), ["config.json"]);
     let config: Value = serde_json::from_str(&files["config.json"]).expect("JSON");
-    let want = json!({"registry.test:5000": {"username": "u", "password": "canary-push"}});
+    // "u:canary-push".
+    let want = json!({"registry.test:5000": {"auth": "dTpjYW5hcnktcHVzaA=="}});
     assert_eq!(config, json!({ "auths": want }));
     let shown = team.all_that_is_shown("reviewer").await;
     assert!(CANARIES.iter().all(|canary| !shown.contains(canary)), "{shown}");

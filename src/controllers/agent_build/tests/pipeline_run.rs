@@ -150,6 +150,31 @@ fn b4_every_parameter_from_the_spec_has_its_value_and_type() {
 }
 
 #[test]
+fn b5_credentials_that_no_step_uses_are_not_asked_for() {
+    let sync = |more: Value| -> GitSyncSpec {
+        let mut whole = json!({"url": "https://git.example.com/newsroom.git"});
+        whole.as_object_mut().expect("a map").extend(more.as_object().cloned().expect("a map"));
+        serde_json::from_value(whole).expect("a spec")
+    };
+    let (public, private) = (sync(json!({})), sync(json!({"secretRef": {"name": "s"}})));
+    let proxied = sync(json!({"proxySecretRef": {"name": "s"}}));
+    let mut pushing = spec();
+    pushing.output.secret_ref = private.secret_ref.clone();
+    let mut cloned_otherwise = shipped();
+    cloned_otherwise.steps.retain(|step| step.name != "clone");
+    for (sync, spec, template, want) in [
+        (&public, &spec(), &shipped(), &[][..]),
+        (&private, &spec(), &shipped(), &["git-auth"]),
+        (&proxied, &spec(), &shipped(), &["git-auth"]),
+        (&public, &pushing, &shipped(), &["push-auth"]),
+        (&private, &pushing, &shipped(), &["git-auth", "push-auth"]),
+        (&private, &pushing, &cloned_otherwise, &["push-auth"]),
+    ] {
+        assert_eq!(workspaces_with_credentials(sync, spec, template), want);
+    }
+}
+
+#[test]
 fn b5_the_image_that_pushes_is_the_one_of_the_operator() {
     let operator = include_str!("../../../../deploy/operator.yaml");
     let parsed =

@@ -15,11 +15,11 @@ fn docker(auths: &Value) -> String {
 
 #[test]
 fn b5_credentials_of_one_registry_reach_the_push_and_no_others() {
-    let ours = json!({"auth": "Y2FuYXJ5", "email": "not needed"});
+    let ours = json!({"auth": "dTpjYW5hcnk=", "email": "not needed"});
     let other = json!({"auth": "b3RoZXI="});
     let config = docker(&json!({"ghcr.io": other, "https://registry.example.com:5000/v2/": ours}));
     let files = of(&[(DOCKER_CONFIG, &config)]).expect("files");
-    let want = json!({"auths": {REGISTRY: {"auth": "Y2FuYXJ5"}}}).to_string();
+    let want = json!({"auths": {REGISTRY: {"auth": "dTpjYW5hcnk="}}}).to_string();
     assert_eq!(files, BTreeMap::from([("config.json", want)]));
     let files = of(&[("username", "u"), ("password", "p"), ("ca.crt", "PEM\n")]).expect("files");
     let want = json!({"auths": {REGISTRY: {"auth": "dTpw"}}}).to_string();
@@ -30,6 +30,7 @@ fn b5_credentials_of_one_registry_reach_the_push_and_no_others() {
 #[test]
 fn b5_what_is_no_credential_for_a_registry_is_told_and_not_quoted() {
     let elsewhere = docker(&json!({"registry.example.com": {"auth": "canary"}}));
+    let odd = docker(&json!({REGISTRY: {"auth": "canary"}}));
     let empty = docker(&json!({REGISTRY: {"auth": ""}}));
     for (data, problem) in [
         (&[("username", "canary")][..], "it has no password"),
@@ -37,10 +38,11 @@ fn b5_what_is_no_credential_for_a_registry_is_told_and_not_quoted() {
         (&[("username", "a:canary"), ("password", "canary")], "username has a colon"),
         (&[("username", "u"), ("password", "canary\n")], "password has a line break"),
         (&[("username", "u"), ("password", "")], "password is empty"),
-        (&[(DOCKER_CONFIG, "canary")], "is no JSON"),
-        (&[(DOCKER_CONFIG, "{}")], "has no auths"),
-        (&[(DOCKER_CONFIG, &elsewhere)], "has nothing for registry.example.com:5000"),
+        (&[(DOCKER_CONFIG, "canary")], ".dockerconfigjson is not as docker writes it"),
+        (&[(DOCKER_CONFIG, "{}")], "has no user and no token"),
+        (&[(DOCKER_CONFIG, &elsewhere)], "has no user and no token for registry.example.com:5000"),
         (&[(DOCKER_CONFIG, &empty)], "has no user and no token"),
+        (&[(DOCKER_CONFIG, &odd)], "is not the base64 of user:password"),
         (&[("token", "canary")], "it has no credentials"),
         (&[], "it has no credentials"),
     ] {
@@ -74,19 +76,20 @@ fn b5_a_secret_is_for_the_images_that_its_annotation_names() {
     assert!(!is_for("registry.example.com:5000", image, true), "it was meant for TLS");
     assert!(is_for("registry.example.com:5000, http://registry.example.com:5000", image, true));
     assert!(!is_for("http://registry.example.com:5000", image, false));
-    assert_eq!(fit("https://index.docker.io/v1/", "docker.io/a"), Some(0));
-    assert_eq!(fit("https://index.docker.io.example.com/v1/", "docker.io/a"), None);
 }
 
 #[test]
 fn b5_the_entry_that_names_most_of_the_image_counts() {
-    let entry = |name: &str| json!({ "auth": name });
+    let entry = |name: &str| basic("u", name);
     let config = docker(&json!({
         REGISTRY: entry("all"), "registry.example.com:5000/team-a": entry("a"),
         "registry.example.com:5000/team-b": entry("b"), "registry.example.com:5000/team": entry("t"),
     }));
     let files = of(&[(DOCKER_CONFIG, &config)]).expect("files");
-    assert_eq!(files["config.json"], json!({"auths": {REGISTRY: {"auth": "b"}}}).to_string());
+    assert_eq!(files["config.json"], json!({"auths": {REGISTRY: basic("u", "b")}}).to_string());
+    let token = docker(&json!({REGISTRY: {"identitytoken": "t"}}));
+    let files = of(&[(DOCKER_CONFIG, &token)]).expect("files");
+    assert_eq!(files["config.json"], token);
     let others = docker(&json!({"registry.example.com:5000/team-a": entry("canary")}));
     assert!(of(&[(DOCKER_CONFIG, &others)]).is_err());
 }
