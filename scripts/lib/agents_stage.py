@@ -115,9 +115,12 @@ class Stage:
 
     def give_keys(self, namespace):
         """Lets the operator write keys there."""
-        account = f"{OPERATOR}:convoke"
-        command = ["create", "rolebinding", "convoke-keys", "--clusterrole=convoke-keys"]
-        self.kubectl("-n", namespace, *command, f"--serviceaccount={account}")
+        self.bind_to_operator("convoke-keys", namespace)
+
+    def bind_to_operator(self, role, namespace=team.NAMESPACE):
+        """Gives the operator a ClusterRole in a namespace."""
+        command = ["create", "rolebinding", role, f"--clusterrole={role}"]
+        self.kubectl("-n", namespace, *command, f"--serviceaccount={OPERATOR}:convoke")
 
     def provide_model(self):
         """The model, and the pod that asks what pods ask."""

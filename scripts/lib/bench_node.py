@@ -1,11 +1,10 @@
-"""P13: from `git push` to an agent whose pod answers, on a real node, by stage. `scripts/bench P13` runs it.
+"""P13, first half: from `git push` to an agent whose pod answers, on a real node, by stage. bench_p13.py runs it.
 
 Each run pushes a new agent. Watches tell when each stage is reached: how long this program takes to see it is part of
 the times, a few milliseconds. The limit is the same pod without Convoke: a Deployment with the agent's own pod
 template, created through the API, until its pod is ready. Needs root. Standard library only.
 """
 
-import argparse
 import json
 import re
 import statistics
@@ -40,28 +39,28 @@ STAGES = (
 class Watches:
     """The first moment at which something was seen of an object."""
 
-    def __init__(self, api):
-        self.api = api
+    def __init__(self, api, namespace, kinds, facts):
+        self.api, self.namespace, self.kinds, self.facts = api, namespace, kinds, facts
         self.seen = {}
         self.changed = threading.Condition()
         self.ends = False
 
     def start(self):
-        for kind in KINDS:
-            listed = json.loads(self.api.request("GET", self.api.path(kind, NAMESPACE)))
+        for kind in self.kinds:
+            listed = json.loads(self.api.request("GET", self.api.path(kind, self.namespace)))
             version = listed["metadata"]["resourceVersion"]
             threading.Thread(target=self._follow, args=(kind, version), daemon=True).start()
 
     def _follow(self, kind, version):
         while not self.ends:
             query = f"?watch=true&resourceVersion={version}&timeoutSeconds={WATCH_SECONDS}"
-            for line in self.api.lines(self.api.path(kind, NAMESPACE) + query, WATCH_SECONDS + 10):
+            for line in self.api.lines(self.api.path(kind, self.namespace) + query, WATCH_SECONDS + 10):
                 event, now = json.loads(line), time.monotonic()
                 if event["type"] == "ERROR":
                     raise RuntimeError(f"the watch of {kind} failed: {event['object'].get('message')}")
                 version = event["object"]["metadata"]["resourceVersion"]
                 with self.changed:
-                    for fact in facts(kind, event):
+                    for fact in self.facts(kind, event):
                         self.seen.setdefault(fact, now)
                     self.changed.notify_all()
 
@@ -71,6 +70,15 @@ class Watches:
             if not self.changed.wait_for(lambda: fact in self.seen, seconds):
                 raise RuntimeError(f"not within {seconds} s: {' '.join(fact)}")
             return self.seen[fact]
+
+    def word_after(self, *words, seconds=RUN_SECONDS):
+        """The last word of the first fact that begins with these, and when it was seen; waits for it."""
+        begins = lambda fact: fact[:-1] == words
+        with self.changed:
+            if not self.changed.wait_for(lambda: any(map(begins, self.seen)), seconds):
+                raise RuntimeError(f"not within {seconds} s: {' '.join(words)} ...")
+            fact = next(filter(begins, self.seen))
+            return fact[-1], self.seen[fact]
 
 
 def facts(kind, event):
@@ -133,7 +141,7 @@ def limit(stage, watches, name):
 
 def measure(stage, runs):
     """The samples: one dictionary a run, in seconds."""
-    watches = Watches(stage.api)
+    watches = Watches(stage.api, NAMESPACE, KINDS, facts)
     watches.start()
     samples = []
     for run in range(runs):
@@ -153,36 +161,32 @@ def measure(stage, runs):
     return samples
 
 
-def table(samples):
-    """Medians and extremes."""
-    own = {name for name, is_own in STAGES if is_own} | {"own share"}
-    lines = ["| P13 | median | least | most | of Convoke |", "|---|---|---|---|---|"]
+def medians(title, samples, own):
+    """The lines of a table with medians and extremes. `own` are the names of what Convoke alone decides."""
+    lines = [f"| {title} | median | least | most | of Convoke |", "|---|---|---|---|---|"]
     for name in samples[0]:
         values = [sample[name] for sample in samples]
         figures = " | ".join(f"{figure:.3f} s" for figure in (statistics.median(values), min(values), max(values)))
         lines.append(f"| {name} | {figures} | {'yes' if name in own else ''} |")
+    return lines
+
+
+def table(samples):
+    """Medians and extremes."""
+    own = {name for name, is_own in STAGES if is_own} | {"own share"}
+    lines = medians("P13", samples, own)
     ratio = statistics.median(sample["all"] / sample["limit: the same pod without Convoke"] for sample in samples)
     return "\n".join([*lines, "", f"all ÷ limit: {ratio:.2f}, n = {len(samples)}; goal: own share ≤ 1 s"])
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="scripts/bench P13", description="From git push to an agent that answers.")
-    parser.add_argument("--runs", type=int, default=5, help="pushes (default 5)")
-    parser.add_argument("--json", action="store_true", help="every sample, as JSON")
-    chosen = parser.parse_args()
-    if chosen.runs < 1:
-        parser.error("--runs must be at least 1")
+def samples_of(runs):
+    """Starts all of it, and measures."""
     stage = Stage()
     try:
         stage.up()
         for kind, names in {"modelapis": ["shared", "direct"], "agents": ["coordinator", "writer", "plain"]}.items():
             for name in names:
                 stage.ready(kind, name)
-        samples = measure(stage, chosen.runs)
+        return measure(stage, runs)
     finally:
         stage.remove()
-    print(json.dumps({"P13": samples}, indent=1) if chosen.json else table(samples))
-
-
-if __name__ == "__main__":
-    main()

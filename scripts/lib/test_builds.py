@@ -85,12 +85,11 @@ class BuildStage(Stage):
         return self.images[image].replace(json.loads((self.state / "cluster/ready").read_text())["registry"], REGISTRY)
 
     def name_images(self):
-        """The shipped template takes images from the internet; here it takes ours, as its README says."""
+        """The shipped template takes images from the internet; here it takes ours, as its README says. Convoke's own is the operator's."""
         name = "pipeline-template-dev"
         template = json.loads(self.get("configmaps", name, OPERATOR)["data"]["template.json"])
         for parameter in template["globalParameters"]:
-            name_of = {"convoke-image": "convoke"}
-            parameter["value"] = self.in_cluster(name_of.get(parameter["name"], "builder"))
+            parameter["value"] = self.in_cluster("builder")
         self.api.merge("configmaps", OPERATOR, name, {"data": {"template.json": json.dumps(template)}})
 
     def first_files(self):
@@ -189,6 +188,9 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         (run,) = stage.runs()
         status = stage.get("agentbuilds", "reviewer")["status"]
         self.assertEqual(status["pipelineRun"], run["metadata"]["name"])
+        steps = {step["name"]: step["seconds"] for step in status["steps"]}
+        self.assertEqual(list(steps), ["clone", "verify", "build", "push"], status["steps"])
+        self.assertTrue(all(0 <= seconds < PATIENCE_SECONDS for seconds in steps.values()), steps)
         # Found again by its tag for people, and by what it is made of.
         registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
         key = run["metadata"]["annotations"]["convoke.dev/build-key"]
@@ -236,20 +238,25 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         return stage.eventually(what, look)
 
     def test_5_b6_b7_a_build_that_fails_says_why_and_leaves_the_agent_running(self):
-        stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE + "RUN echo so-it-is && exit 7\n"})
+        stage.bind_to_operator("convoke-build-logs")
+        said = f"so-it-is https://bob:{PASSWORD}@registry.example.com/"
+        stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE + f"RUN echo {said} && exit 7\n"})
         status = self.failed("the build fails")
         self.assertEqual(len(stage.runs()), 3)
         self.assertTrue(status["builtImage"].endswith(self.digests["one"]), status)
         self.assertEqual(condition({"status": status}, "Ready")[:2], ("False", "BuildFailed"))
         failure = status["failure"]
         self.assertEqual((failure["class"], failure["step"], failure["exitCode"]), ("Build", "build", 30), failure)
+        self.assertRegex(failure["log"], r"(?m)^so-it-is https://\*\*\*@registry.example.com/$")
+        self.assertIn("the build failed", failure["log"].splitlines()[-1])
+        self.assertNotIn(PASSWORD, json.dumps(status))
         self.assertEqual([one["result"] for one in status["history"]], ["Failed", "Succeeded", "Succeeded"])
         self.assertTrue(is_ready(stage.get("agents", "reviewer")))
         self.assertEqual(stage.note(), "one")
         # With the rights of a person who may read logs, and no others.
         said = stage.run_convoke("logs", "build/reviewer")
         self.assertRegex(said, r"(?m)^\[clone\] fetched ")
-        self.assertRegex(said, r"(?m)^\[build\] so-it-is$")
+        self.assertRegex(said, rf"(?m)^\[build\] so-it-is https://bob:{PASSWORD}@", "the canary is really there")
         self.assertNotIn("fetched", stage.run_convoke("logs", "build/reviewer", "-c", "build"))
 
     def test_6_b5_a_missing_dockerfile_is_named_and_waits_for_a_commit(self):

@@ -18,6 +18,7 @@ mod plan;
 mod pods;
 mod push_image;
 mod render;
+mod templates;
 mod terminal;
 mod trace;
 mod validate;

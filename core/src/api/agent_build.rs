@@ -213,9 +213,22 @@ pub struct BuildFailure {
     pub exit_code: Option<i32>,
     /// One sentence for people.
     pub message: String,
+    /// The end of the log of that step, at most 4 KiB, without what looks like a secret. Only where the operator may read logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
     /// When it failed, in RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
+}
+
+/// A step of a build that ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildStep {
+    /// Its name.
+    pub name: String,
+    /// Whole seconds from its begin to its end.
+    pub seconds: i64,
 }
 
 /// How a build ended.
@@ -295,6 +308,9 @@ pub struct AgentBuildStatus {
     /// Why the newest attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<BuildFailure>,
+    /// How long the steps of the newest attempt took, once it has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<BuildStep>,
     /// The builds that ended, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<BuildRecord>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args as ClapArgs;
 
 use super::report::{Action, Entry, Held, Report, brings};
-use super::{inputs, print_errors};
+use super::{builds, inputs, print_errors};
 use crate::api::git_sync::GitSyncSpec;
 use crate::api::{GitSync, Mark, ObjectId, keys};
 use crate::cli::connection::{Connection, ConnectionArgs, block_on};
@@ -34,16 +34,22 @@ pub struct ClusterArgs {
     /// Name of the GitSync [default: the only one of the namespace]
     #[arg(long)]
     sync: Option<String>,
+    /// Registry of builds that name none, as --internal-registry of the operator [default: that of the last image]
+    #[arg(long, value_name = "HOST")]
+    registry: Option<String>,
 }
 
 impl ClusterArgs {
     /// Refuses these options when they would have no effect.
     pub fn refuse(&self) -> Result<(), Failure> {
-        let Self { connection: ConnectionArgs { namespace, context }, sync } = self;
-        match [("--namespace", namespace), ("--context", context), ("--sync", sync)]
-            .into_iter()
-            .find(|(_, given)| given.is_some())
-        {
+        let Self { connection: ConnectionArgs { namespace, context }, sync, registry } = self;
+        let all = [
+            ("--namespace", namespace),
+            ("--context", context),
+            ("--sync", sync),
+            ("--registry", registry),
+        ];
+        match all.into_iter().find(|(_, given)| given.is_some()) {
             Some((name, _)) => Err(Failure::new(USAGE, format!("{name} needs --against cluster"))),
             None => Ok(()),
         }
@@ -79,6 +85,11 @@ pub fn plan(
     })?;
     let broken = print_errors(&loaded);
     let mut report = decide(&loaded, &cluster);
+    let registry = args.registry.as_deref();
+    let builds = builds::against_cluster(&args.connection, registry, &loaded, &cluster.live);
+    let (builds, notes) = block_on(builds)?;
+    report.builds = builds;
+    report.notes.extend(notes);
     report.notes.extend(block_on(inputs::notes(&args.connection, &loaded.catalog))?);
     Ok((report, broken))
 }

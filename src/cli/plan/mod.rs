@@ -1,5 +1,6 @@
 //! `convoke plan [PATH] --against cluster|REF|DIR`: shows what a folder changes.
 
+mod builds;
 mod cluster;
 mod inputs;
 mod report;
@@ -73,23 +74,28 @@ fn offline(args: &Args) -> Result<Report, Failure> {
         return Err(Failure::new(FOUND, "the folder has errors, so there is no plan")
             .hint("convoke validate shows warnings too"));
     }
-    Ok(compare(&baseline(&args.against, &new)?, &new.catalog))
+    let (old, reference) = baseline(&args.against, &new)?;
+    let mut report = compare(&old, &new.catalog);
+    if let Some(reference) = reference {
+        report.builds = builds::between(&new.root, reference, &old, &new.catalog);
+    }
+    Ok(report)
 }
 
 /// The definitions that `--against` names. A text that looks like a path is a folder. Any other text is a ref, or a folder if
-/// there is no such ref.
-fn baseline(against: &str, new: &Loaded) -> Result<Catalog, Failure> {
+/// there is no such ref. Gives the ref, too, if it is one.
+fn baseline<'a>(against: &'a str, new: &Loaded) -> Result<(Catalog, Option<&'a str>), Failure> {
     let folder = Path::new(against);
     let like_a_path = [".", ".."].contains(&against)
         || ["./", "../", "/"].iter().any(|start| against.starts_with(start));
     if like_a_path {
-        return Ok(load(folder, |path| Ok(new.at(path)))?.catalog);
+        return Ok((load(folder, |path| Ok(new.at(path)))?.catalog, None));
     }
     match open_local(&new.root, against, &new.below, crate::git::Limits::default()) {
-        Ok(tree) => Ok(Loader::new(Limits::default()).load(&tree, &new.context)),
+        Ok(tree) => Ok((Loader::new(Limits::default()).load(&tree, &new.context), Some(against))),
         // The commit does not have the folder, so everything in it is new.
-        Err(GitError::PathMissing { .. }) => Ok(Catalog::default()),
-        Err(_) if folder.is_dir() => Ok(load(folder, |path| Ok(new.at(path)))?.catalog),
+        Err(GitError::PathMissing { .. }) => Ok((Catalog::default(), Some(against))),
+        Err(_) if folder.is_dir() => Ok((load(folder, |path| Ok(new.at(path)))?.catalog, None)),
         Err(error) => Err(Failure::new(USAGE, format!("cannot read {against}: {error}"))
             .hint("name a branch, a tag, a commit, a folder (./folder), or cluster")),
     }

@@ -20,10 +20,24 @@ pub struct Report {
     /// Deletes that wait for an approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// The AgentBuilds whose image changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub builds: Vec<Build>,
     /// The counts.
     pub summary: Summary,
     /// Other remarks.
     pub notes: Vec<String>,
+}
+
+/// An AgentBuild whose image changes.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Build {
+    /// `AgentBuild/name`.
+    pub object: String,
+    /// Whether a build starts.
+    pub starts: bool,
+    /// Why, or why not: a sentence.
+    pub why: String,
 }
 
 /// An object that is not as wanted.
@@ -223,7 +237,9 @@ impl Report {
             use Action::{Drift, Orphan, Pause, Quarantine};
             matches!(action, Orphan | Quarantine | Pause | Drift)
         };
-        self.held.is_some() || self.objects.iter().any(|entry| !passive(entry.action))
+        self.held.is_some()
+            || self.builds.iter().any(|build| build.starts)
+            || self.objects.iter().any(|entry| !passive(entry.action))
     }
 
     /// The report as JSON.
@@ -253,6 +269,14 @@ impl Report {
             }
             let _ = writeln!(text, "    {hint}");
         }
+        if !self.builds.is_empty() {
+            let gap = if text.is_empty() { "" } else { "\n" };
+            let _ = writeln!(text, "{gap}builds:");
+            for Build { object, starts, why } in &self.builds {
+                let sign = if *starts { '*' } else { '=' };
+                let _ = writeln!(text, "  {sign} {object}: {why}");
+            }
+        }
         let summary = self.summary();
         if text.is_empty() {
             text = summary;
@@ -268,11 +292,13 @@ impl Report {
     fn summary(&self) -> String {
         let Summary { create, update, delete, unchanged, held, conflicts, quarantined } =
             &self.summary;
+        let starts = self.builds.iter().filter(|build| build.starts).count();
         if !self.has_changes() && *quarantined == 0 {
             return format!("no changes ({})\n", count(*unchanged, "object"));
         }
         let mut text = format!("{create} to create, {update} to change, {delete} to delete");
-        for (number, what) in [(held, "held"), (quarantined, "quarantined")] {
+        for (number, what) in [(held, "held"), (quarantined, "quarantined"), (&starts, "to build")]
+        {
             if *number > 0 {
                 let _ = write!(text, ", {number} {what}");
             }

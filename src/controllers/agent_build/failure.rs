@@ -8,10 +8,12 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::run::{Run, RunOutcome, shortened};
-use crate::api::agent_build::{BuildFailure, FailureClass};
+use crate::api::agent_build::{BuildFailure, BuildStep, FailureClass};
 
 /// The reason of a run that was stopped for a newer build key.
 pub const SUPERSEDED: &str = "Superseded";
+/// The most steps that a status tells.
+const MAX_STEPS: usize = 32;
 /// The pause before the first retry. Each further one is four times as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(15);
 /// The longest pause before a retry.
@@ -28,6 +30,8 @@ pub struct TaskRun {
     pub pod: Option<String>,
     /// The first step that failed.
     pub failed: Option<FailedStep>,
+    /// How long those of its steps took that ran.
+    pub steps: Vec<BuildStep>,
 }
 
 /// A step that failed.
@@ -55,8 +59,19 @@ impl TaskRun {
             message: text("message"),
             pod: status["podName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned),
             failed: list("steps").iter().find_map(failed_step),
+            steps: list("steps").iter().take(MAX_STEPS).filter_map(step).collect(),
         }
     }
+}
+
+/// How long a step took. One that was skipped took no time.
+fn step(step: &Value) -> Option<BuildStep> {
+    if matches!(step["terminationReason"].as_str(), Some("Skipped")) {
+        return None;
+    }
+    let time = |key: &str| step["terminated"][key].as_str()?.parse::<Timestamp>().ok();
+    let seconds = time("finishedAt")?.duration_since(time("startedAt")?).as_secs();
+    Some(BuildStep { name: shortened(step["name"].as_str()?), seconds: seconds.max(0) })
 }
 
 /// The step, if it failed by itself. Steps behind one that failed did not run, and Tekton gives them an exit code, too.
@@ -117,6 +132,7 @@ pub fn failure(run: &Run, task: Option<&TaskRun>) -> Option<BuildFailure> {
         step: step.filter(|_| class != FailureClass::Cancelled).map(|step| step.name.clone()),
         exit_code: step.filter(|_| class != FailureClass::Cancelled).map(|step| step.exit_code),
         message: shortened(&message),
+        log: None,
         at: run.ended.or(run.began).or(run.created).map(|time| time.to_string()),
     })
 }

@@ -20,6 +20,7 @@ mod diagnose;
 pub mod failure;
 pub mod history;
 pub mod key;
+mod log_tail;
 pub mod lookup;
 pub mod own_image;
 pub mod pipeline_run;

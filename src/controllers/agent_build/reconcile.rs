@@ -12,7 +12,7 @@ use super::apply::{self, create, remove, stop};
 use super::credentials;
 use super::decide::{self, Asked, Candidate, Decision, Trigger, Wait};
 use super::desired::manifest;
-use super::diagnose::diagnose;
+use super::diagnose::{Ended, diagnose};
 use super::history::{is_surplus, records, take_what_ended};
 use super::key::BuildKey;
 use super::pipeline_run::{RunSecrets, repository};
@@ -170,9 +170,9 @@ impl Controller {
         let entries = subject.runs();
         let mut runs: Vec<_> = entries.iter().map(|entry| &entry.value).collect();
         let newest = subject.candidate(key, &runs, None).newest();
-        let failure = match newest {
+        let Ended { failure, steps } = match newest {
             Some(run) => diagnose(&self.client, &subject.key.namespace, run, &subject.old).await?,
-            None => None,
+            None => Ended::default(),
         };
         let candidate = subject.candidate(key, &runs, failure.as_ref());
         let mut decision = decide::decide(&subject.old, &candidate);
@@ -228,6 +228,7 @@ impl Controller {
             repository: &image,
             decision,
             failure: failure.as_ref(),
+            steps: &steps,
             rebuild: subject.asked().rebuild.or(subject.old.last_handled_rebuild.as_deref()),
             limits: self.turns.limits(),
         });
@@ -350,12 +351,12 @@ impl Controller {
             let registry = self.registry(spec)?;
             Some((key, run, repository(spec, &registry)))
         });
-        let failure = match &under_way {
+        let Ended { failure, steps } = match &under_way {
             Some((_, run, _)) => {
                 let namespace = &subject.key.namespace;
                 diagnose(&self.client, namespace, &run.value, &subject.old).await?
             }
-            None => None,
+            None => Ended::default(),
         };
         let cancels = |key: &BuildKey, run: &Run| {
             subject.asked().cancel == Some(key.as_str()) && run.is_running() && !run.stopping
@@ -376,6 +377,7 @@ impl Controller {
                     Decision::Show(run)
                 },
                 failure: failure.as_ref(),
+                steps: &steps,
                 rebuild: subject.old.last_handled_rebuild.as_deref(),
                 limits: self.turns.limits(),
             })

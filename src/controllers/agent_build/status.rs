@@ -9,7 +9,7 @@ use super::key::BuildKey;
 use super::problem::BuildProblem;
 use super::run::{Run, RunOutcome};
 use super::turns::Limits;
-use crate::api::agent_build::{AgentBuildStatus, BuildFailure, BuildPhase};
+use crate::api::agent_build::{AgentBuildStatus, BuildFailure, BuildPhase, BuildStep};
 use crate::api::common::Source;
 use crate::api::{Kind, Mark, keys};
 use crate::cluster::conditions;
@@ -46,6 +46,8 @@ pub struct KeyFinding<'a> {
     pub decision: Decision<'a>,
     /// Why its newest run failed, if it did.
     pub failure: Option<&'a BuildFailure>,
+    /// How long the steps of that run took.
+    pub steps: &'a [BuildStep],
     /// The value of `convoke.dev/rebuild`.
     pub rebuild: Option<&'a str>,
     /// How many builds run at once.
@@ -175,6 +177,7 @@ fn forget_attempts(new: &mut AgentBuildStatus) {
     new.pipeline_run = None;
     new.attempt = None;
     new.failure = None;
+    new.steps.clear();
     new.queued_at = None;
 }
 
@@ -276,6 +279,7 @@ fn about_key(
             new.pipeline_run = Some(run.name.clone());
             new.attempt = Some(run.attempt);
             new.last_attempted_commit.clone_from(&run.commit);
+            new.steps = about.steps.to_vec();
             new.last_handled_rebuild = about.rebuild.map(str::to_owned);
             about_run(new, about, run)
         }
@@ -335,6 +339,7 @@ fn about_key(
             if let Some(failure) = failure {
                 new.pipeline_run = Some(failure.pipeline_run.clone());
                 new.failure = Some((*failure).clone());
+                new.steps = about.steps.to_vec();
             }
             let why = new.failure.as_ref().map_or("the cluster was at fault", |why| &why.message);
             let message = format!("it is tried again at {at:.0}: {why}");

@@ -6,6 +6,8 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
+use convoke::api::AgentBuild;
+
 use super::support::team::{ARGS, SOON, Team};
 use super::support::{Cluster, eventually, run};
 use super::{install_tekton, install_templates};
@@ -50,4 +52,42 @@ async fn b3_d3_the_pipeline_run_that_is_printed_is_the_one_that_the_operator_mak
     }
     // Tekton's webhook, which sets defaults, is not here.
     assert_eq!(printed["spec"], made.data["spec"]);
+
+    // A plan knows the key, too.
+    let builds: Api<AgentBuild> = Api::namespaced(team.client.clone(), &team.namespace);
+    let key =
+        |build: &AgentBuild| build.status.as_ref().and_then(|status| status.build_key.clone());
+    let told = eventually(SOON, "the status tells the key", || async {
+        let build = builds.get("reviewer").await.expect("the AgentBuild");
+        key(&build).ok_or("none yet")
+    })
+    .await;
+    assert_eq!(printed["metadata"]["annotations"]["convoke.dev/build-key"], told);
+    let plan = || {
+        run(Command::new(env!("CARGO_BIN_EXE_convoke"))
+            .env("KUBECONFIG", cluster.admin_kubeconfig())
+            .args(["plan", "--against", "cluster", "--registry", "registry.test"])
+            .args(["-n", &team.namespace])
+            .arg(team.repo.work().join("team")))
+    };
+    assert_eq!(plan(), "no changes (1 object)\n");
+    team.repo.change("source", &[("shared/base.txt", "2\n")], &[]);
+    insta::assert_snapshot!(plan(), @r"
+    builds:
+      * AgentBuild/reviewer: shared changes
+
+    0 to create, 0 to change, 0 to delete, 1 to build, 1 unchanged
+    ");
+    // A template of the namespace's own counts, too, and another definition is a reason of its own.
+    let own = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pipeline-template-own", "namespace": team.namespace},
+        "data": {"template.json": "{}"}});
+    cluster.apply(&own);
+    let changed = BUILD.replace("VERSION: \"1\"", "VERSION: \"2\"");
+    std::fs::write(team.repo.work().join("team/build.yaml"), changed).expect("written");
+    assert!(plan().contains("* AgentBuild/reviewer: its definition changes\n"), "{}", plan());
+    let mode = format!("{BUILD}  mode: own\n");
+    std::fs::write(team.repo.work().join("team/build.yaml"), mode).expect("written");
+    let said = plan();
+    assert!(said.contains("note: whether AgentBuild/reviewer is built is not known: "), "{said}");
+    assert!(said.contains("pipeline-template-own: template.json: missing field"), "{said}");
 }

@@ -215,3 +215,45 @@ fn d1_plan_takes_what_git_resolves() {
         assert!(said.contains(&format!("cannot read {against}: ")), "{said}");
     }
 }
+
+const BUILD: &str = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: reviewer\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: team/reviewer\n  trigger:\n    paths: [shared]\n";
+
+#[test]
+fn d1_b1_plan_tells_which_images_a_commit_builds() {
+    let folder = repository(&[
+        ("team/build.yaml", BUILD),
+        ("image/Dockerfile", "FROM scratch\n"),
+        ("shared/base", "1\n"),
+    ]);
+    let team = folder.path().join("team");
+    let plan = || {
+        let run = convoke(&["plan", team.to_str().expect("UTF-8"), "--against", "HEAD~1"]);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{run:?}");
+        run.out
+    };
+    let commit = |files: &[(&str, &str)]| {
+        write(folder.path(), files);
+        git(folder.path(), &["add", "--all"]);
+        git(folder.path(), &["commit", "--quiet", "--message", "next"]);
+    };
+    commit(&[("README.md", "Nothing of the image.\n")]);
+    assert_eq!(plan(), "no changes (1 object)\n");
+    commit(&[("shared/base", "2\n"), ("image/Dockerfile", "FROM base\n")]);
+    insta::assert_snapshot!(plan(), @r"
+    builds:
+      * AgentBuild/reviewer: image and shared change
+
+    0 to create, 0 to change, 0 to delete, 1 to build, 1 unchanged
+    ");
+    // What goes into no image builds nothing.
+    commit(&[("team/build.yaml", &BUILD.replace("spec:\n", "spec:\n  timeout: 5m\n"))]);
+    assert!(!plan().contains("builds:"), "{}", plan());
+    let by_hand =
+        BUILD.replace("  trigger:\n", "  dockerfile: Other\n  trigger:\n    onCommit: false\n");
+    commit(&[("team/build.yaml", &by_hand)]);
+    let said = plan();
+    let why = "its definition changes, but trigger.onCommit is false";
+    assert!(said.contains(&format!("  = AgentBuild/reviewer: {why}\n")), "{said}");
+    commit(&[("team/new.yaml", &BUILD.replace("name: reviewer", "name: new"))]);
+    assert!(plan().contains("  * AgentBuild/new: it is new\n"), "{}", plan());
+}

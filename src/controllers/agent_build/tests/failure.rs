@@ -55,6 +55,27 @@ fn of_step(code: i32) -> (FailureClass, String) {
 }
 
 #[test]
+fn b6_steps_that_ran_say_how_long_they_took() {
+    let step = |name: &str, why: &str, from: &str, to: &str| {
+        json!({"name": name, "terminationReason": why, "terminated": {
+            "exitCode": 0, "startedAt": format!("2026-01-01T00:{from}Z"), "finishedAt": format!("2026-01-01T00:{to}Z"),
+        }})
+    };
+    let steps = json!([
+        step("clone", "Completed", "00:01", "00:03"),
+        step("build", "Error", "00:03", "01:43"),
+        step("push", "Skipped", "01:43", "01:43"),
+        json!({"name": "broken", "terminated": {"startedAt": 7}}),
+    ]);
+    let object = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "r-build"}, "status": {"steps": steps},
+    });
+    let task = TaskRun::read(&serde_json::from_value(object).expect("an object"));
+    let took: Vec<_> = task.steps.iter().map(|step| (step.name.as_str(), step.seconds)).collect();
+    assert_eq!(took, [("clone", 2), ("build", 100)]);
+}
+
+#[test]
 fn b7_each_failure_has_a_class() {
     for (code, class, reason) in [
         (10, Source, "CommitNotFetched"),
@@ -139,6 +160,7 @@ fn b7_only_the_cluster_is_tried_again_with_longer_and_longer_pauses() {
         class,
         reason: reason.into(),
         step: None,
+        log: None,
         exit_code: None,
         message: String::new(),
         at: Some(end.to_string()),

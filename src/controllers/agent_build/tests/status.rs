@@ -97,6 +97,7 @@ fn about<'a>(
     failure: Option<&'a BuildFailure>,
 ) -> Finding<'a> {
     Finding::Key(KeyFinding {
+        steps: &[],
         key,
         repository: REPOSITORY,
         decision,

@@ -1,0 +1,126 @@
+"""P13, second half: from `git push` to an agent that runs the new image, on a real Tekton and a real node, by stage.
+
+bench_p13.py runs it. Each run changes one file of a source folder. Watches tell when each stage is
+reached; how long this program takes to see it is part of the times. Needs root. Standard library only.
+"""
+
+import sys
+import time
+
+from bench_node import Watches, is_ready, medians
+from test_builds import NAMESPACE, SOURCE, BuildStage
+
+KINDS = ("agentbuilds", "pipelineruns", "deployments", "agents", "pods")
+# The AgentBuild and the Agent of these benchmarks.
+NAME = "reviewer"
+
+# Stages, in their order: (name, whether Convoke alone decides how long it takes).
+STAGES = (
+    ("push → PipelineRun there", True),
+    ("→ its pod there", False),
+    ("→ its first step runs", False),
+    ("→ PipelineRun ended", False),
+    ("→ AgentBuild Succeeded", True),
+    ("→ Deployment with the image", True),
+    ("→ agent's pod with it there", False),
+    ("→ that pod Ready", False),
+    ("→ Agent Ready with it", True),
+)
+
+
+def image_of(spec):
+    """The image of the first container."""
+    return spec["containers"][0]["image"]
+
+
+def facts(kind, event):
+    """What an event tells: tuples of words."""
+    value = event["object"]
+    meta, status = value["metadata"], value.get("status", {})
+    name = meta["name"]
+    if kind == "pipelineruns":
+        commit = meta["annotations"].get("convoke.dev/commit", "")
+        ended = [one["status"] for one in status.get("conditions", []) if one["type"] == "Succeeded"]
+        return [("run of", commit, "there")] + [("run of", commit, "ended")] * (ended not in ([], ["Unknown"]))
+    if kind == "agentbuilds" and status.get("phase") == "Succeeded":
+        return [("image of", status.get("lastBuiltCommit"), status["builtImage"])]
+    if kind == "agents" and is_ready(value):
+        return [("agent ready", status.get("image"))]
+    if kind == "deployments":
+        return [("deployment", image_of(value["spec"]["template"]["spec"]))]
+    if kind == "pods":
+        labels = meta.get("labels", {})
+        states = [one["state"] for one in status.get("containerStatuses", [])]
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", []))
+        of = ("pod of", labels.get("tekton.dev/pipelineRun") or image_of(value["spec"]))
+        began = any("running" in state or "terminated" in state for state in states)
+        return [(*of, "there")] + [(*of, "runs")] * began + [(*of, "ready")] * ready
+    return []
+
+
+def run_of(stage, commit):
+    """The name of the PipelineRun of a commit."""
+    runs = stage.api.list("pipelineruns", NAMESPACE, f"convoke.dev/name={NAME}")
+    (name,) = [r["metadata"]["name"] for r in runs if r["metadata"]["annotations"]["convoke.dev/commit"] == commit]
+    return name
+
+
+def one_push(stage, watches, text):
+    """Pushes another source; gives the moments at which the stages were reached, the push first, and how long the steps took."""
+    commit = stage.commit({f"{SOURCE}/note": text})
+    began = time.monotonic()
+    asked = {"metadata": {"annotations": {"convoke.dev/requestedAt": str(time.time_ns())}}}
+    stage.api.merge("gitsyncs", NAMESPACE, NAMESPACE, asked)
+    created = watches.when("run of", commit, "there")
+    run = run_of(stage, commit)
+    ended = watches.when("run of", commit, "ended")
+    image, told = watches.word_after("image of", commit)
+    moments = [
+        began,
+        created,
+        watches.when("pod of", run, "there"),
+        watches.when("pod of", run, "runs"),
+        ended,
+        told,
+        watches.when("deployment", image),
+        watches.when("pod of", image, "there"),
+        watches.when("pod of", image, "ready"),
+        watches.when("agent ready", image),
+    ]
+    return moments, stage.get("agentbuilds", NAME)["status"]["steps"]
+
+
+def measure(stage, runs):
+    """The samples: one dictionary a run, in seconds."""
+    stage.built(stage.git("rev-parse", "HEAD"))
+    watches = Watches(stage.api, NAMESPACE, KINDS, facts)
+    watches.start()
+    samples = []
+    for run in range(runs):
+        moments, steps = one_push(stage, watches, f"run {run} {time.time_ns()}\n")
+        took = [max(0.0, later - sooner) for sooner, later in zip(moments, moments[1:])]
+        own = sum(seconds for seconds, (_, is_own) in zip(took, STAGES) if is_own)
+        sample = {name: seconds for (name, _), seconds in zip(STAGES, took)}
+        sample |= {f"step {step['name']}, as Tekton says": float(step["seconds"]) for step in steps}
+        sample |= {"own share": own, "all": max(moments) - moments[0]}
+        samples.append(sample)
+        print(f"run {run + 1} of {runs}: {sample['all']:.2f} s, own share {own:.2f} s", file=sys.stderr, flush=True)
+    watches.ends = True
+    return samples
+
+
+def table(samples):
+    """Medians and extremes."""
+    own = {name for name, is_own in STAGES if is_own} | {"own share"}
+    lines = medians("P13 of a build with a Dockerfile", samples, own)
+    return "\n".join([*lines, "", f"n = {len(samples)}; goal: own share ≤ 1 s"])
+
+
+def samples_of(runs):
+    """Starts all of it, and measures."""
+    stage = BuildStage()
+    try:
+        stage.up()
+        return measure(stage, runs)
+    finally:
+        stage.remove()
