@@ -27,6 +27,10 @@ pub enum Finding<'a> {
     NotInGit,
     /// The live object is not the one that this commit wants.
     NotApplied,
+    /// The repository of `spec.source.git` was not asked yet.
+    NotPolled,
+    /// The repository of `spec.source.git` cannot be read.
+    Unreadable(BuildProblem),
     /// There is no build key, or its run cannot be created.
     Broken(BuildProblem),
     /// There is a build key.
@@ -143,6 +147,16 @@ fn summary(
             );
             undecided(old, Reason::NotApplied, message)
         }
+        Finding::NotPolled => {
+            let message = "waiting for the newest commit of the repository of spec.source.git";
+            undecided(old, Reason::SourcePending, message.into())
+        }
+        Finding::Unreadable(BuildProblem { reason, message, waiting }) => {
+            // What was built of it stays what it is.
+            let phase = old.phase.filter(|_| old.build_key.is_some()).unwrap_or_default();
+            let stalled = !waiting;
+            Summary { stalled, ..Summary::not_ready(phase, reason, message.clone()) }
+        }
         Finding::Broken(BuildProblem { reason, message, waiting }) => {
             // Without a key the status must not say how an older one ended.
             forget_attempts(new);
@@ -209,9 +223,13 @@ fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, finding: &Finding<'_>) -> bo
         matches!(reason, Reason::Queued | Reason::Retrying | Reason::Building)
     });
     match finding {
-        Finding::SourcePending => known,
+        Finding::SourcePending | Finding::NotPolled => known,
         Finding::NotInGit => known && !waits && !goes_on,
-        Finding::NotApplied | Finding::Broken(_) | Finding::Key(_) | Finding::Refused(..) => false,
+        Finding::NotApplied
+        | Finding::Unreadable(_)
+        | Finding::Broken(_)
+        | Finding::Key(_)
+        | Finding::Refused(..) => false,
     }
 }
 

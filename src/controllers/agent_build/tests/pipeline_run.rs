@@ -170,7 +170,8 @@ fn b5_credentials_that_no_step_uses_are_not_asked_for() {
         (&private, &pushing, &shipped(), &["git-auth", "push-auth"]),
         (&private, &pushing, &cloned_otherwise, &["push-auth"]),
     ] {
-        assert_eq!(workspaces_with_credentials(sync, spec, template), want);
+        let access = Access::of_sync(sync);
+        assert_eq!(workspaces_with_credentials(&access, spec, template), want);
     }
 }
 
