@@ -5,6 +5,7 @@
 mod credentials;
 mod owner;
 mod rendered;
+mod repository;
 mod team;
 use crate::support;
 
@@ -19,9 +20,11 @@ use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
 use convoke::cluster::store::Key;
 use convoke::controllers::Shared;
-use convoke::controllers::agent_build::{self, Limits, Settings};
+use convoke::controllers::agent_build::{self, Limits, Settings, repository::Shares};
+use convoke::git::Repositories;
 use convoke::net::{Dialler, Policy};
 use convoke::runtime::write_priority::WritePriority;
+use convoke::sync::concurrency::ConcurrencyLimits;
 use convoke::sync::published::build_sources::{Absence, BuildSources, CommitBuilds, SourceAt};
 use convoke_core::cluster::account::OperatorAccount;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

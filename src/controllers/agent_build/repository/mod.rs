@@ -268,7 +268,3 @@ impl Reconciler for Polls {
         Ok(Next::After(pause))
     }
 }
-
-#[cfg(test)]
-#[path = "tests.rs"]
-mod tests;

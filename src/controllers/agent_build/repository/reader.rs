@@ -282,3 +282,7 @@ pub(super) async fn remove_unused(repositories: Repositories, store: String) {
     };
     let _ = tokio::task::spawn_blocking(remove).await;
 }
+
+#[cfg(test)]
+#[path = "tests/reader.rs"]
+mod tests;

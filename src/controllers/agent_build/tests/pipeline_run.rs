@@ -4,6 +4,7 @@ use super::super::key::build_key;
 use super::super::resolve_template::{BuildArgs, resolve};
 use super::super::template::{self, StepSource};
 use super::*;
+use crate::api::git_sync::GitSyncSpec;
 
 const TEMPLATE: &str = include_str!("../../../../deploy/pipelines/template-dev.yaml");
 const STEPS: [&str; 4] = [
