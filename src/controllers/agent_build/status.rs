@@ -149,13 +149,12 @@ fn summary(
         }
         Finding::NotPolled => {
             let message = "waiting for the newest commit of the repository of spec.source.git";
-            undecided(old, Reason::SourcePending, message.into())
+            let reason = Reason::SourcePending.as_str();
+            Summary::not_ready(known_phase(old), reason, message.into())
         }
         Finding::Unreadable(BuildProblem { reason, message, waiting }) => {
-            // What was built of it stays what it is.
-            let phase = old.phase.filter(|_| old.build_key.is_some()).unwrap_or_default();
             let stalled = !waiting;
-            Summary { stalled, ..Summary::not_ready(phase, reason, message.clone()) }
+            Summary { stalled, ..Summary::not_ready(known_phase(old), reason, message.clone()) }
         }
         Finding::Broken(BuildProblem { reason, message, waiting }) => {
             // Without a key the status must not say how an older one ended.
@@ -239,6 +238,18 @@ fn undecided(old: &AgentBuildStatus, reason: Reason, message: String) -> Summary
     let lasts = |phase: &BuildPhase| matches!(phase, BuildPhase::Building | BuildPhase::Failed);
     let phase = old.phase.filter(|phase| old.build_key.is_some() && lasts(phase));
     Summary::not_ready(phase.unwrap_or_default(), reason.as_str(), message)
+}
+
+/// The phase of the key that was known last, while its repository says nothing newer.
+fn known_phase(old: &AgentBuildStatus) -> BuildPhase {
+    let is_built = old.build_key.is_some() && old.build_key == old.built_key;
+    match old.phase {
+        Some(phase @ (BuildPhase::Building | BuildPhase::Failed)) if old.build_key.is_some() => {
+            phase
+        }
+        _ if is_built => BuildPhase::Succeeded,
+        _ => BuildPhase::Pending,
+    }
 }
 
 /// Phase and conditions of a status.
