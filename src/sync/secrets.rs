@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use crate::api::keys;
 use crate::cluster::client::call;
 use crate::git::{are_for, are_for_repository, origin, repository_place};
-use convoke_core::text::shell_word;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::reasons::SourceReason;
+use convoke_core::text::shell_word;
 
 /// How long the content of a Secret is used without a look at it.
 const MAX_AGE: Duration = Duration::from_secs(5 * 60);
@@ -218,14 +218,19 @@ impl Bound<'_> {
         // What it is for already stays, and is not quoted.
         let hint = match (self.guard, annotation, &place) {
             (Guard::Repositories, _, None) => {
-                "credentials are only for URLs whose path has letters, digits and - . _ ~ + alone".into()
+                "credentials are only for URLs whose path has letters, digits and - . _ ~ + alone"
+                    .into()
             }
             (_, None, _) => self.annotate(),
             (Guard::Origins, ..) => {
-                format!("if the server may get it, add {what} to its annotation {key}, after a comma")
+                format!(
+                    "if the server may get it, add {what} to its annotation {key}, after a comma"
+                )
             }
             (Guard::Repositories, ..) => {
-                format!("if builds may read that repository with it, add {what} to its annotation {key}, after a comma")
+                format!(
+                    "if builds may read that repository with it, add {what} to its annotation {key}, after a comma"
+                )
             }
         };
         Err(input(SourceReason::CredentialsNotAllowed, message, Some(hint)))

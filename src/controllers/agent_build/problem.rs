@@ -13,8 +13,7 @@ use convoke_core::cluster::account::OperatorAccount;
 const MAX_TEMPLATE_PROBLEMS: usize = 5;
 
 /// The fields of `spec.source.git`, which a GitSync has in its `spec`.
-const REPOSITORY_FIELDS: [&str; 5] =
-    ["secretRef", "proxySecretRef", "ref.", "interval", "timeout"];
+const REPOSITORY_FIELDS: [&str; 5] = ["secretRef", "proxySecretRef", "ref.", "interval", "timeout"];
 
 /// Why there is no build key, or why its run cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -99,7 +99,11 @@ fn b2_v55_a_secret_of_a_build_names_the_repository() {
         assert_eq!(told(error), expected);
     }
     // Nobody copies a command that allows more than it says, or that a shell would run.
-    for odd in ["https://git.example.com/,x", "https://git.example.com/a;reboot", "https://git.example.com/$(x)"] {
+    for odd in [
+        "https://git.example.com/,x",
+        "https://git.example.com/a;reboot",
+        "https://git.example.com/$(x)",
+    ] {
         let odd = bound(Guard::Repositories, "spec.source.git.secretRef", odd);
         for annotation in [None, Some("https://git.example.com")] {
             let (_, message, hint) = told(odd.allow(annotation).expect_err("not allowed"));

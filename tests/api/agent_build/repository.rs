@@ -121,7 +121,10 @@ async fn b1_b2_another_repository_is_built_when_what_is_built_of_it_changes() {
     let controller = team.start();
     team.apply_own("app", &spec(&json!({})));
     let run = team.builds("app", &first).await;
-    assert_eq!((param(&run, "repo-url"), param(&run, "revision")), (json!(app.url()), json!(first)));
+    assert_eq!(
+        (param(&run, "repo-url"), param(&run, "revision")),
+        (json!(app.url()), json!(first))
+    );
     assert_eq!(param(&run, "subfolder"), "image");
     assert_eq!(run.annotations()[keys::COMMIT], first);
     assert_eq!(run.data["spec"]["workspaces"].as_array().map(Vec::len), Some(1), "no Secret");
@@ -133,8 +136,7 @@ async fn b1_b2_another_repository_is_built_when_what_is_built_of_it_changes() {
 
     // A commit that changes something else.
     let second = app.commit("README", "2");
-    let seen =
-        team.until("app", "it is seen", |s| is_at(s, &second)).await;
+    let seen = team.until("app", "it is seen", |s| is_at(s, &second)).await;
     assert_eq!((&seen.build_key, &seen.conditions), (&built.build_key, &built.conditions));
     assert_eq!(team.runs().await.len(), 1);
     // It is asked for on and on, and nothing is fetched or written.
@@ -177,7 +179,10 @@ async fn b1_b2_another_repository_is_built_when_what_is_built_of_it_changes() {
     let wrong = team
         .until("app", "it is told", |s| condition(s, "Ready") == Some(("False", "RefNotFound")))
         .await;
-    assert_eq!((&wrong.built_image, wrong.phase), (&built.built_image, Some(BuildPhase::Succeeded)));
+    assert_eq!(
+        (&wrong.built_image, wrong.phase),
+        (&built.built_image, Some(BuildPhase::Succeeded))
+    );
     let said = wrong.message.expect("a message");
     assert!(said.ends_with("hint: did you mean main?"), "{said}");
     team.apply_own("app", &spec(&json!({"ref": {"branch": "main"}})));
@@ -198,7 +203,10 @@ async fn b2_v55_a_secret_is_used_only_for_the_repositories_that_it_names() {
     let controller = team.start();
     team.apply_own("app", &app.source(&json!({})));
     let said = team.told("app", "AuthenticationFailed").await;
-    assert!(said.ends_with("name a Secret with credentials in spec.source.git.secretRef"), "{said}");
+    assert!(
+        said.ends_with("name a Secret with credentials in spec.source.git.secretRef"),
+        "{said}"
+    );
 
     let own = app.source(&json!({"secretRef": {"name": "app-git"}}));
     team.apply_own("app", &own);

@@ -278,7 +278,8 @@ async fn b2_of_a_build_from_another_repository_only_the_definition_is_told() {
     };
     let (own, other) =
         (build("own", "gitSync: {}"), build("other", "git: {url: 'https://git.example.com/a'}"));
-    let files = [("own.yaml", &*own), ("other.yaml", &*other), ("image/Dockerfile", "x"), ("lib", "x")];
+    let files =
+        [("own.yaml", &*own), ("other.yaml", &*other), ("image/Dockerfile", "x"), ("lib", "x")];
     let commit = world.repo.commit("main", &files);
     let mut reader = Reader::new(&world);
     reader.refresh().await.unwrap();
