@@ -7,6 +7,7 @@ mod owner;
 mod rendered;
 mod repository;
 mod team;
+mod versions;
 use crate::support;
 
 use std::collections::BTreeMap;
