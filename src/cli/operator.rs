@@ -219,12 +219,16 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
     let operator = common.operator.clone();
     let dialler = Dialler::new(policy(&args, api_servers));
     let webhooks = common.webhooks(args.webhook_addr.is_some(), repositories.clone());
-    let settings = sync_settings(&args, dialler.clone(), repositories, local.clone(), operator);
+    let git = repositories.clone();
+    let settings = sync_settings(&args, dialler.clone(), git, local.clone(), operator);
+    let limits = settings.budgets.git;
     let engine = common.driver(settings, webhooks.clone());
+    let concurrency = engine.concurrency();
+    let shares = agent_build::repository::Shares { repositories, limits, concurrency };
     let (health, metrics) = (args.health_addr, args.metrics_addr);
     let registry = serve_webhooks(&mut tasks, webhooks, args.webhook_addr);
     tell_forges(&mut tasks, &common, dialler.clone());
-    let watched = start_controllers(&mut tasks, &common, args, set, dialler);
+    let watched = start_controllers(&mut tasks, &common, args, set, (dialler, shares));
     start_engine(&mut tasks, &common, engine, local);
     watch_own_kinds(&mut tasks, &common);
     let readiness = readiness(common.stores.clone(), watched);
@@ -283,7 +287,7 @@ fn start_controllers(
     common: &Common,
     args: Args,
     set: ControllerSet,
-    dialler: Dialler,
+    (dialler, shares): (Dialler, agent_build::repository::Shares),
 ) -> Option<controllers::Watched> {
     let Common { client, writes, stores, builds, wanted, write_priority, .. } = common;
     // The writes of controllers wait for their share by themselves. The sync engine waits for it before it decides on a write.
@@ -311,6 +315,7 @@ fn start_controllers(
             },
             operator,
             dialler: build_dialler,
+            repositories: shares,
         };
         agent_build::start(tasks, shared, settings, builds.clone());
     }

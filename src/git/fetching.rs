@@ -195,6 +195,25 @@ impl Inner {
         Ok(snapshot)
     }
 
+    pub(super) fn tree_ids(
+        &self,
+        commit: ObjectId,
+        paths: &[String],
+        control: &Control,
+    ) -> Result<Vec<Option<String>>, GitError> {
+        let now = self.store_of(&commit, control)?;
+        // From now on only this keeps what was fetched, however it ends.
+        self.fetched.lock().take_if(|(fetched, _)| *fetched == commit);
+        self.verify(&now, &commit)?;
+        let found = snapshot::tree_ids(now.objects()?, &commit, paths, &control.interrupt);
+        if matches!(found, Err(GitError::CorruptData { .. })) {
+            now.mark_damaged();
+        }
+        found.map_err(|error| {
+            if *control.bounds.stop.borrow() { control.bounds.timed_out() } else { error }
+        })
+    }
+
     /// The generation of the store that may have this commit: the one that it was fetched into, or the newest one.
     pub(super) fn store_of(
         &self,

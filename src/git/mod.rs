@@ -5,7 +5,7 @@
 //! Remote::fetch ───► that commit, depth 1, into a store         (fetching, protocol, http, ssh, store, generation; pack, weight)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot, listing, table); blobs are read on demand
 //! Repositories ────► what remotes of one repository share       (repository, followers, looks, flights, disk)
-//! Credentials ─────► what a Secret has for the server            (credentials; github_app: tokens that are asked for)
+//! Credentials ─────► what a Secret has for the server            (credentials, allowed; github_app: tokens that are asked for)
 //! Keys ────────────► who may sign what is read                   (verify, trust)
 //! open_local, Folder: the same view of a commit of a local repository, or of a folder on disk
 //! ```
@@ -18,6 +18,7 @@
     reason = "this module uses Git, the disk and the clock"
 )]
 
+mod allowed;
 mod attempt;
 mod check;
 mod credentials;
@@ -61,6 +62,7 @@ use gix::ObjectId;
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
 
+pub use self::allowed::{are_for_repository, repository_place};
 pub use self::check::path as check_path;
 pub use self::credentials::{Credentials, NoCredentials, are_for, origin};
 pub use self::error::GitError;
@@ -150,7 +152,7 @@ pub struct RemoteOptions {
     pub credentials: Credentials,
     /// What must be signed, and by whom, before anything of a commit is read. Nothing, if there is none.
     pub verification: Option<Verification>,
-    /// Whose remote it is: the UID of a GitSync. At most one attempt of each owner runs.
+    /// Whose remote it is: the UID of a GitSync or an AgentBuild. At most one attempt of each owner runs.
     pub owner: String,
     /// Where fetched objects are kept, and what remotes of the same repository share.
     pub repositories: Repositories,
@@ -436,6 +438,24 @@ impl Remote {
         let time = self.inner.timeout;
         self.attempt("reading the tree", time, move |inner, control| {
             inner.snapshot(commit, path, control)
+        })
+        .await
+    }
+
+    /// Verifies a fetched commit, and finds the ids of what is at some paths of it, in their order, as [`Snapshot::tree_id`] does. Nothing is
+    /// listed. A path that no tree may have counts as missing.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`], but for those of the path.
+    pub async fn tree_ids(
+        &self,
+        commit: &str,
+        paths: Vec<String>,
+    ) -> Result<Vec<Option<String>>, GitError> {
+        let commit = check::commit_id(commit)?;
+        let time = self.inner.timeout;
+        self.attempt("reading the tree", time, move |inner, control| {
+            inner.tree_ids(commit, &paths, control)
         })
         .await
     }

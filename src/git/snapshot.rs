@@ -355,6 +355,28 @@ fn short(text: &str) -> String {
     printable(text.trim()).chars().take(MAX_SUBJECT_CHARS).collect()
 }
 
+/// The ids of what is at some paths of a commit, as [`Snapshot::tree_id`]. A path that no tree may have counts as missing.
+pub(super) fn tree_ids(
+    objects: HandleArc,
+    commit: &ObjectId,
+    paths: &[String],
+    interrupt: &AtomicBool,
+) -> Result<Vec<Option<String>>, GitError> {
+    let objects = caching(objects);
+    let (_, root) = read_commit(&objects, commit)?;
+    let one = |path: &String| {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(GitError::Busy);
+        }
+        let Ok(path) = check::path(path) else { return Ok(None) };
+        Ok(match find(&objects, root, &path)? {
+            Found::Folder(id) | Found::Entry(_, id) => Some(id.to_string()),
+            Found::Nothing => None,
+        })
+    };
+    paths.iter().map(one).collect()
+}
+
 /// Finds what is at a checked path. Links are not followed: a link on the way is the result.
 fn find(objects: &HandleArc, root: ObjectId, path: &str) -> Result<Found, GitError> {
     let mut at = root;

@@ -3,6 +3,7 @@
 //! A poll costs little, but a remote that does not answer keeps it waiting. So many polls may run at once. Fetching and reading a
 //! commit costs memory, so few may run at once. A poll that only waits for an answer takes no place among those that read.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::cluster::writes::{Ticket, Writes};
@@ -19,6 +20,12 @@ const MAX_CONCURRENT_READS: usize = 8;
 pub struct ConcurrencyLimits {
     polls: Arc<Writes>,
     reads: Arc<Writes>,
+}
+
+impl fmt::Debug for ConcurrencyLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConcurrencyLimits")
+    }
 }
 
 impl Default for ConcurrencyLimits {

@@ -1,4 +1,4 @@
-//! Reads the Secrets of `spec.secretRef` and `spec.proxySecretRef`: the credentials for the server of one GitSync, and its proxy.
+//! Reads the Secrets that a GitSync or an AgentBuild names: the credentials for the server of its repository, and its proxy.
 //!
 //! No Secret is listed or watched: the operator needs `get` on these only. It is read again after some minutes, and at once when the
 //! server refuses what it says.
@@ -6,28 +6,30 @@
 use convoke_core::cluster::account::OperatorAccount;
 use kube::Client;
 
+use crate::api::agent_build::GitSource;
 use crate::api::git_sync::{GitSyncSpec, SecretRef};
 use crate::git::{AppToken, Credentials, Files, GitHubApp, NoCredentials};
 use crate::net::Dialler;
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::secrets::{Bound, CREDENTIALS, Data, Freshness, Named};
+use crate::sync::secrets::{Bound, CREDENTIALS, Data, Freshness, Guard, Named};
 
-/// The credentials of a GitSync, as they were read last.
+/// Credentials, as they were read last.
 #[derive(Default)]
 pub struct Cached {
     /// For which Secrets and URL.
-    known: Freshness<Wanted>,
+    known: Freshness<Access>,
     credentials: Credentials,
     /// The token of a GitHub App, with what it was asked for.
     token: Option<(GitHubApp, AppToken)>,
 }
 
-/// What is read: the names of the Secrets of `spec.secretRef` and `spec.proxySecretRef`, and the URL.
-#[derive(Clone, PartialEq, Eq)]
-struct Wanted {
+/// A repository, and the names of the Secrets for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
     secret: Option<String>,
     proxy: Option<String>,
     url: String,
+    guard: Guard,
 }
 
 impl Cached {
@@ -56,15 +58,14 @@ impl Cached {
         &mut self,
         client: &Client,
         namespace: &str,
-        spec: &GitSyncSpec,
+        access: &Access,
         operator: &OperatorAccount,
         dialler: &Dialler,
     ) -> Result<(), SourceError> {
-        let wanted = Wanted::of(spec);
-        if !self.known.is_of(&wanted) {
+        if !self.known.is_of(access) {
             (self.known, self.credentials) = (Freshness::default(), Credentials::default());
-            let read = wanted.read(client, namespace, operator).await?;
-            self.known = Freshness::now(wanted);
+            let read = access.read(client, namespace, operator).await?;
+            self.known = Freshness::now(access.clone());
             self.credentials = read;
         }
         let Some(app) = self.credentials.app().cloned() else {
@@ -88,24 +89,23 @@ impl Cached {
     }
 }
 
-/// The credentials with which a program clones the repository of a GitSync, read now. The token of a GitHub App is a new one.
+/// The credentials with which a program clones a repository, read now. The token of a GitHub App is a new one.
 ///
 /// # Errors
 /// [`SourceError::Input`], as [`Cached::refresh`].
-pub async fn of_sync(
+pub async fn files(
     client: &Client,
     namespace: &str,
-    spec: &GitSyncSpec,
+    access: &Access,
     operator: &OperatorAccount,
     dialler: &Dialler,
 ) -> Result<Files, SourceError> {
     let mut read = Cached::default();
-    read.refresh(client, namespace, spec, operator, dialler).await?;
-    let name = spec.secret_ref.as_ref().or(spec.proxy_secret_ref.as_ref());
-    let name = name.map_or("", |secret| secret.name.as_str());
-    let files = read.credentials().files(&spec.url);
+    read.refresh(client, namespace, access, operator, dialler).await?;
+    let name = access.secret.as_ref().or(access.proxy.as_ref()).map_or("", String::as_str);
+    let files = read.credentials().files(&access.url);
     files.map_err(|NoCredentials { problem, hint }| {
-        place(namespace, name, &spec.url).secret.invalid(&problem, hint)
+        access.place(namespace, name).secret.invalid(&problem, hint)
     })
 }
 
@@ -121,42 +121,50 @@ pub async fn connecting(
     spec: &GitSyncSpec,
     operator: &OperatorAccount,
 ) -> Result<Credentials, SourceError> {
-    let (Wanted { secret, proxy, url }, mut all) = (Wanted::of(spec), given);
-    if url.starts_with("ssh://") {
+    let (access, mut all) = (Access::of_sync(spec), given);
+    if access.url.starts_with("ssh://") {
         return Ok(all);
     }
-    if let Some(name) = secret.filter(|_| !all.has_tls()) {
-        let place = place(namespace, &name, &url);
+    if let Some(name) = access.secret.as_deref().filter(|_| !all.has_tls()) {
+        let place = access.place(namespace, name);
         let read = Credentials::of_connection(&place.read(client, operator).await?);
         let read = read.map_err(|error| place.secret.invalid(&error.problem, error.hint))?;
         all = all.connecting_as(&read);
     }
-    match proxy {
-        Some(name) => through(all, client, (namespace, &name, &url), operator).await,
+    match &access.proxy {
+        Some(name) => access.through(all, client, (namespace, name), operator).await,
         None => Ok(all),
     }
 }
 
-/// Credentials with the proxy of a Secret, given by its namespace and name, and the URL of the repository.
-async fn through(
-    credentials: Credentials,
-    client: &Client,
-    (namespace, name, url): (&str, &str, &str),
-    operator: &OperatorAccount,
-) -> Result<Credentials, SourceError> {
-    let secret = Named { namespace, name, field: "spec.proxySecretRef", purpose: CREDENTIALS };
-    let place = Bound { secret, url, values: "--from-literal=address=http://HOST:PORT" };
-    let data = place.read(client, operator).await?;
-    let proxy = Credentials::proxy_of(&data);
-    let with = proxy.and_then(|proxy| credentials.with_proxy(proxy, url));
-    with.map_err(|error| secret.invalid(&error.problem, error.hint))
-}
+impl Access {
+    /// That of a GitSync.
+    #[must_use]
+    pub fn of_sync(spec: &GitSyncSpec) -> Self {
+        let GitSyncSpec { url, secret_ref, proxy_secret_ref, .. } = spec;
+        Self::new(url, (secret_ref.as_ref(), proxy_secret_ref.as_ref()), Guard::Origins)
+    }
 
-impl Wanted {
-    fn of(spec: &GitSyncSpec) -> Self {
-        let name = |secret: &Option<SecretRef>| secret.as_ref().map(|secret| secret.name.clone());
-        let (secret, proxy) = (name(&spec.secret_ref), name(&spec.proxy_secret_ref));
-        Self { secret, proxy, url: spec.url.clone() }
+    /// That of an AgentBuild. It comes from a commit, so its Secrets have to name the repository.
+    #[must_use]
+    pub fn of_build(source: &GitSource) -> Self {
+        let GitSource { url, secret_ref, proxy_secret_ref, .. } = source;
+        Self::new(url, (secret_ref.as_ref(), proxy_secret_ref.as_ref()), Guard::Repositories)
+    }
+
+    fn new(
+        url: &str,
+        (secret, proxy): (Option<&SecretRef>, Option<&SecretRef>),
+        guard: Guard,
+    ) -> Self {
+        let name = |secret: Option<&SecretRef>| secret.map(|secret| secret.name.clone());
+        Self { secret: name(secret), proxy: name(proxy), url: url.to_owned(), guard }
+    }
+
+    /// Whether it names a Secret.
+    #[must_use]
+    pub const fn has_secrets(&self) -> bool {
+        self.secret.is_some() || self.proxy.is_some()
     }
 
     async fn read(
@@ -165,31 +173,53 @@ impl Wanted {
         namespace: &str,
         operator: &OperatorAccount,
     ) -> Result<Credentials, SourceError> {
-        let url = self.url.as_str();
         let mut credentials = Credentials::default();
         if let Some(name) = &self.secret {
-            let place = place(namespace, name, url);
+            let place = self.place(namespace, name);
             let data = place.read(client, operator).await?;
             credentials = of(place, &data)?;
         }
         if let Some(name) = &self.proxy {
-            credentials = through(credentials, client, (namespace, name, url), operator).await?;
+            credentials = self.through(credentials, client, (namespace, name), operator).await?;
         }
         Ok(credentials)
     }
-}
 
-/// The Secret of `spec.secretRef`.
-fn place<'a>(namespace: &'a str, name: &'a str, url: &'a str) -> Bound<'a> {
-    let values = if url.starts_with("ssh://") {
-        "--from-file=identity=id_ed25519 --from-file=known_hosts=known_hosts"
-    } else {
-        "--from-literal=token=..."
-    };
-    Bound {
-        secret: Named { namespace, name, field: "spec.secretRef", purpose: CREDENTIALS },
-        url,
-        values,
+    /// Credentials with the proxy of a Secret, given by its namespace and name.
+    async fn through(
+        &self,
+        credentials: Credentials,
+        client: &Client,
+        (namespace, name): (&str, &str),
+        operator: &OperatorAccount,
+    ) -> Result<Credentials, SourceError> {
+        let field = match self.guard {
+            Guard::Origins => "spec.proxySecretRef",
+            Guard::Repositories => "spec.source.git.proxySecretRef",
+        };
+        let secret = Named { namespace, name, field, purpose: CREDENTIALS };
+        let (url, values) = (self.url.as_str(), "--from-literal=address=http://HOST:PORT");
+        let place = Bound { secret, url, values, guard: self.guard };
+        let data = place.read(client, operator).await?;
+        let proxy = Credentials::proxy_of(&data);
+        let with = proxy.and_then(|proxy| credentials.with_proxy(proxy, url));
+        with.map_err(|error| secret.invalid(&error.problem, error.hint))
+    }
+
+    /// The Secret with the credentials.
+    fn place<'a>(&'a self, namespace: &'a str, name: &'a str) -> Bound<'a> {
+        let url = self.url.as_str();
+        let values = if url.starts_with("ssh://") {
+            "--from-file=identity=id_ed25519 --from-file=known_hosts=known_hosts"
+        } else {
+            "--from-literal=token=..."
+        };
+        let field = match self.guard {
+            Guard::Origins => "spec.secretRef",
+            Guard::Repositories => "spec.source.git.secretRef",
+        };
+        let secret = Named { namespace, name, field, purpose: CREDENTIALS };
+        Bound { secret, url, values, guard: self.guard }
     }
 }
 

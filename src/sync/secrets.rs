@@ -1,4 +1,4 @@
-//! Reads one Secret that a GitSync names, with a right on it alone, and tells with the commands what is missing.
+//! Reads one Secret that a GitSync or an AgentBuild names, with a right on it alone, and tells with the commands what is missing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use tokio::time::Instant;
 
 use crate::api::keys;
 use crate::cluster::client::call;
-use crate::git::{are_for, origin};
+use crate::git::{are_for, are_for_repository, origin, repository_place};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::reasons::SourceReason;
+use convoke_core::text::shell_word;
 
 /// How long the content of a Secret is used without a look at it.
 const MAX_AGE: Duration = Duration::from_secs(5 * 60);
@@ -148,7 +149,32 @@ impl Named<'_> {
 /// The data of a Secret.
 pub type Data = BTreeMap<String, Vec<u8>>;
 
-/// A Secret for one server. Its annotation must name the origin of the URL.
+/// What the annotation of a Secret has to name before the Secret is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// The origin of the URL ([`keys::GIT_ORIGINS`]), for a URL that those name who run the cluster.
+    Origins,
+    /// The repository ([`keys::REPOSITORIES`]), for a URL that a commit names.
+    Repositories,
+}
+
+impl Guard {
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Origins => keys::GIT_ORIGINS,
+            Self::Repositories => keys::REPOSITORIES,
+        }
+    }
+
+    fn allows(self, annotation: &str, url: &str) -> bool {
+        match self {
+            Self::Origins => are_for(annotation, url),
+            Self::Repositories => are_for_repository(annotation, url),
+        }
+    }
+}
+
+/// A Secret for one server. Its annotation must name what the guard asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound<'a> {
     /// The Secret.
@@ -157,6 +183,8 @@ pub struct Bound<'a> {
     pub url: &'a str,
     /// The arguments of the command that makes the Secret, for messages.
     pub values: &'static str,
+    /// What the annotation has to name.
+    pub guard: Guard,
 }
 
 impl Bound<'_> {
@@ -170,7 +198,7 @@ impl Bound<'_> {
         operator: &OperatorAccount,
     ) -> Result<Data, SourceError> {
         let secret = self.secret.read(client, operator, || self.missing()).await?;
-        self.allow(secret.annotations().get(keys::GIT_ORIGINS).map(String::as_str))?;
+        self.allow(secret.annotations().get(self.guard.key()).map(String::as_str))?;
         let data = secret.data.unwrap_or_default().into_iter();
         Ok(data.map(|(key, value)| (key, value.0)).collect())
     }
@@ -180,18 +208,30 @@ impl Bound<'_> {
     /// # Errors
     /// [`SourceError::Input`] with the command that allows it.
     pub fn allow(self, annotation: Option<&str>) -> Result<(), SourceError> {
-        if annotation.is_some_and(|annotation| are_for(annotation, self.url)) {
+        if annotation.is_some_and(|annotation| self.guard.allows(annotation, self.url)) {
             return Ok(());
         }
         let Named { name, field, .. } = self.secret;
-        let server = self.server();
-        let message = format!("the Secret {name} of {field} is not for {server}");
-        let key = keys::GIT_ORIGINS;
+        let (place, key) = (self.place(), self.guard.key());
+        let what = place.as_deref().unwrap_or("that URL");
+        let message = format!("the Secret {name} of {field} is not for {what}");
         // What it is for already stays, and is not quoted.
-        let hint = if annotation.is_none() {
-            self.annotate()
-        } else {
-            format!("if the server may get it, add {server} to its annotation {key}, after a comma")
+        let hint = match (self.guard, annotation, &place) {
+            (Guard::Repositories, _, None) => {
+                "credentials are only for URLs whose path has letters, digits and - . _ ~ + alone"
+                    .into()
+            }
+            (_, None, _) => self.annotate(),
+            (Guard::Origins, ..) => {
+                format!(
+                    "if the server may get it, add {what} to its annotation {key}, after a comma"
+                )
+            }
+            (Guard::Repositories, ..) => {
+                format!(
+                    "if builds may read that repository with it, add {what} to its annotation {key}, after a comma"
+                )
+            }
         };
         Err(input(SourceReason::CredentialsNotAllowed, message, Some(hint)))
     }
@@ -205,12 +245,16 @@ impl Bound<'_> {
     /// The command that allows the use for this server.
     fn annotate(self) -> String {
         let Named { namespace, name, .. } = self.secret;
-        let (key, server) = (keys::GIT_ORIGINS, self.server());
-        format!("kubectl -n {namespace} annotate secret {name} {key}={server}")
+        let (key, place) = (self.guard.key(), self.place());
+        let place = place.as_deref().unwrap_or("URL");
+        format!("kubectl -n {namespace} annotate secret {name} {key}={}", shell_word(place))
     }
 
-    /// The origin of the repository.
-    fn server(self) -> String {
-        origin(self.url).unwrap_or_else(|| "that URL".into())
+    /// What the annotation has to name. `None` if it cannot name it.
+    fn place(self) -> Option<String> {
+        match self.guard {
+            Guard::Origins => origin(self.url),
+            Guard::Repositories => repository_place(self.url),
+        }
     }
 }

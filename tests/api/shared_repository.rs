@@ -1,6 +1,8 @@
-//! GitSyncs of several namespaces that read the same repository.
+//! GitSyncs of several namespaces, and builds, that read the same repository.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+use convoke::api::AgentBuild;
+use kube::api::Api;
 use serde_json::json;
 
 use crate::support::team::{SOON, Team, model, model_at, shared_operator};
@@ -84,4 +86,45 @@ async fn g1_a_fetch_that_hangs_and_that_many_namespaces_wait_for_delays_no_other
     for team in &hanging {
         team.wait_ready("True").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b2_g3_a_build_and_a_git_sync_of_one_repository_share_it() {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let root = tempfile::tempdir().expect("a folder");
+    let repo = Repo::init(root.path(), "all.git");
+    let server = GitServer::start(root.path()).await;
+    let url = server.url("all.git");
+    let build = format!(
+        "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: b\nspec:\n  source:\n    git:\n      url: {url}\n      interval: 1h\n    subfolder: image\n  output:\n    registry: registry.example.com\n    image: b\n"
+    );
+    let write = |content: &str| {
+        let change = repo.change("main").file("team/b.yaml", &*build);
+        change.file("image/Dockerfile", content).commit("all")
+    };
+    let first = write("FROM scratch");
+    let team = Team::new(cluster, "shares", &[]).await;
+    // Nothing but the word of another one wakes either of them.
+    team.create_sync(json!({"url": url, "path": "team", "interval": "1h"})).await;
+    let builds: Api<AgentBuild> = Api::namespaced(team.client.clone(), &team.namespace);
+    let seen = async |commit: &str| {
+        eventually(SOON, "the build has seen the commit", || async {
+            let build = builds.get_opt("b").await.expect("an answer");
+            let status = build.and_then(|build| build.status).unwrap_or_default();
+            let observed = status.observed_revision.clone().unwrap_or_default();
+            if observed.ends_with(commit) { Ok(()) } else { Err(status) }
+        })
+        .await;
+    };
+    seen(&first).await;
+    team.wait_ready("True").await;
+    let count = |step: Step| server.steps().iter().filter(|seen| **seen == step).count();
+    assert_eq!(count(Step::Fetch), 1, "{:?}", server.steps());
+
+    server.forget();
+    let second = write("FROM scratch\n");
+    team.request().await;
+    seen(&second).await;
+    assert_eq!((count(Step::LsRefs), count(Step::Fetch)), (1, 1), "{:?}", server.steps());
 }

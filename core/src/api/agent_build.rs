@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, Source};
-use super::git_sync::SecretRef;
+use super::git_sync::{GitRef, SecretRef};
 
 /// A recipe that turns a folder of the synced repository into an image, on Tekton.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -75,13 +75,20 @@ impl Default for BuildHistory {
     }
 }
 
-/// Where the source is.
+/// Where the source is: in the repository that this object was synced from, or in another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!self.subfolder.startsWith('/') && !self.subfolder.split('/').exists(p, p == '..' || p == '.git')").message("subfolder must be relative, without '..' and '.git'"))]
+#[x_kube(
+    validation = Rule::new("has(self.gitSync) != has(self.git)").message("source needs exactly one of gitSync and git"),
+    validation = Rule::new("!self.subfolder.startsWith('/') && !self.subfolder.split('/').exists(p, p == '..' || p == '.git')").message("subfolder must be relative, without '..' and '.git'")
+)]
 pub struct BuildSource {
     /// The repository that this object was synced from.
-    pub git_sync: GitSyncSource,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_sync: Option<GitSyncSource>,
+    /// Another repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSource>,
     /// Folder to build, relative to the root of the repository. Default: the root.
     #[serde(default = "default_subfolder")]
     #[schemars(length(min = 1, max = 1024))]
@@ -91,6 +98,42 @@ pub struct BuildSource {
 /// The repository that this object was synced from. Has no fields: write `gitSync: {}`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GitSyncSource {}
+
+/// A repository that is polled for builds. Nothing of it is applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitSource {
+    /// `https://…` without a user, or `ssh://git@…`; `http://` only when the operator runs with `--allow-insecure-git`.
+    #[schemars(length(min = 1, max = 2048))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^(https?|ssh)://.')").message("url must begin with https:// or ssh://; the form user@host:path is ssh://user@host/path"),
+        validation = Rule::new("self.matches('^[!-~]*$')").message("url must have printable ASCII characters only, and no space"),
+        validation = Rule::new("!self.matches('^https?://[^/?#]*@')").message("url must hold no user name, password or token: name a Secret in secretRef"),
+        validation = Rule::new("!self.startsWith('ssh://') || self.matches('^ssh://([A-Za-z0-9_][A-Za-z0-9._-]*@)?[^/@]*(/|$)')").message("the user in url must have letters, digits and - . _ only, and no password: name a Secret in secretRef")
+    )]
+    pub url: String,
+    /// What to follow: exactly one of branch, tag, semver, commit, name. Default: branch main.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<GitRef>,
+    /// Secret of this namespace with the credentials for the server, with the keys of that of a GitSync. It is used only for the
+    /// repositories in its annotation `convoke.dev/repositories`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+    /// Secret of this namespace with an HTTP proxy for an https URL: `address`, and `username` with `password`. It is used only for the
+    /// repositories in its annotation `convoke.dev/repositories`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_secret_ref: Option<SecretRef>,
+    /// How often the remote is asked for its newest commit (±10%). Default 1m.
+    #[serde(default = "default_interval")]
+    #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("interval must be at least 1s"))]
+    pub interval: String,
+    /// How long one fetch may take, up to `1h`. Default 60s.
+    #[serde(default = "default_fetch_timeout")]
+    #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('1h')").message("timeout must be at least 1s and at most 1h"))]
+    pub timeout: String,
+}
 
 /// Where the image goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -138,6 +181,12 @@ impl Default for BuildTrigger {
 
 fn yes() -> bool {
     true
+}
+fn default_interval() -> String {
+    "1m".into()
+}
+fn default_fetch_timeout() -> String {
+    "60s".into()
 }
 fn default_dockerfile() -> String {
     "Dockerfile".into()
@@ -290,6 +339,9 @@ pub struct AgentBuildStatus {
     /// The key of the newest wanted build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_key: Option<String>,
+    /// With `source.git`: the newest commit of that repository, as `BRANCH@sha1:COMMIT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_revision: Option<String>,
     /// Commit of the newest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_attempted_commit: Option<String>,

@@ -75,6 +75,9 @@ pub mod keys {
     pub const KEY_DIGEST: &str = "convoke.dev/key-digest";
     /// Annotation on a Secret: the origins of Git servers that may get the credentials in it, as `https://HOST:PORT`, with commas between.
     pub const GIT_ORIGINS: &str = "convoke.dev/git-origins";
+    /// On a Secret with credentials for a Git server: the repositories that AgentBuilds may read with it, as URLs with commas between. Each is
+    /// a whole URL, or the beginning of one.
+    pub const REPOSITORIES: &str = "convoke.dev/repositories";
     /// On a Secret with credentials for a registry: the registries that get them, separated by commas, each with or without the beginning
     /// of a path.
     pub const REGISTRIES: &str = "convoke.dev/registries";

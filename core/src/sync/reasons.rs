@@ -280,6 +280,20 @@ impl SourceReason {
         ) || self.is_of_signature()
     }
 
+    /// Whether other credentials may help: those of the Secret may be newer than those that were used.
+    #[must_use]
+    pub const fn is_of_credentials(self) -> bool {
+        matches!(
+            self,
+            Self::AuthenticationFailed
+                | Self::HostKeyNotTrusted
+                | Self::CertificateNotTrusted
+                | Self::ProxyFailed
+                // What many servers say to somebody who may not read it.
+                | Self::RepositoryNotFound
+        )
+    }
+
     /// Whether it says that a signature was looked at, and does not count.
     #[must_use]
     pub const fn is_of_signature(self) -> bool {

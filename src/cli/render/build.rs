@@ -125,6 +125,12 @@ fn spec(loaded: &Loaded, name: &str) -> Result<AgentBuildSpec, Failure> {
 
 /// The source at the newest commit. Without a repository, it is one that no commit has.
 fn source(args: &Args, loaded: &Loaded, spec: &AgentBuildSpec) -> Result<SourceAt, Failure> {
+    if let Some(git) = &spec.source.git {
+        let message =
+            format!("AgentBuild {} is built from another repository: {}", args.name, git.url);
+        return Err(Failure::new(USAGE, message)
+            .hint("this command reads the folder only; the status of the AgentBuild says what is built of it"));
+    }
     let url = args.url.clone().unwrap_or_else(|| UNKNOWN_URL.to_owned());
     let is_there = loaded.root.join(".git").symlink_metadata().is_ok();
     if !is_there {

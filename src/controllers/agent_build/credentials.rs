@@ -1,4 +1,4 @@
-//! The credentials of a build: read from the Secrets that its GitSync and its spec name, and copied into Secrets that its run owns.
+//! The credentials of a build: read from the Secrets that its GitSync or its spec names, and copied into Secrets that its run owns.
 //!
 //! A run that has some is created as pending, its Secrets follow, and then it begins. That they may be created is asked before. A pending run
 //! that is left, after a crash or a refusal, is removed: it would keep its turn, and somebody could wait for a Secret whose name it tells.
@@ -41,8 +41,8 @@ pub fn wanted(
     subject: &Subject<'_>,
     resolved: &Resolved,
 ) -> Result<Option<RunSecrets>, BuildProblem> {
-    let Resolved { sync, template, .. } = resolved;
-    let workspaces = workspaces_with_credentials(&sync.spec, &subject.build.spec, template);
+    let Resolved { access, template, .. } = resolved;
+    let workspaces = workspaces_with_credentials(access, &subject.build.spec, template);
     if workspaces.is_empty() {
         return Ok(None);
     }
@@ -79,8 +79,8 @@ impl Controller {
         subject: &Subject<'_>,
         resolved: &Resolved,
     ) -> Result<Files, SourceError> {
-        let (namespace, spec) = (&subject.key.namespace, &resolved.sync.spec);
-        credentials::of_sync(&self.client, namespace, spec, &self.operator, &self.dialler).await
+        let (namespace, access) = (&subject.key.namespace, &resolved.access);
+        credentials::files(&self.client, namespace, access, &self.operator, &self.dialler).await
     }
 
     async fn of_registry(

@@ -96,7 +96,8 @@ pub fn build_key(
         retry_limit: _,
         history: _,
     } = spec;
-    let BuildSource { git_sync: _, subfolder } = from;
+    // The trees say what the source is. Where it comes from goes into no image.
+    let BuildSource { git_sync: _, git: _, subfolder } = from;
     // A build that failed for want of `insecure` or of credentials must run again when they are given. Which credentials they are goes
     // into no image.
     let BuildOutput { registry: _, image, tag: _, insecure, secret_ref } = output;

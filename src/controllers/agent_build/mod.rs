@@ -1,7 +1,7 @@
 //! AgentBuilds: an AgentBuild makes an image on Tekton whenever a commit changes what goes into it.
 //!
 //! ```text
-//! resolve: source (trees of the newest commit) ─┐
+//! resolve: source (trees of the newest commit) ─┐    from the engine, or from polls of another repository
 //!          template and steps (ConfigMaps) ─────┴─► build key ─┐
 //! live status, live PipelineRuns ──────────────────────────────┴─► desired ─► apply ─► status
 //! ```
@@ -28,6 +28,7 @@ pub mod pod_policy;
 pub mod problem;
 mod reconcile;
 mod registry_auth;
+pub mod repository;
 mod resolve;
 pub mod resolve_template;
 pub mod run;
@@ -46,6 +47,7 @@ use tokio::task::JoinSet;
 
 use self::lookup::Lookup;
 use self::own_image::OwnImage;
+use self::repository::Polls;
 use self::tekton::Tekton;
 pub use self::turns::Limits;
 use self::turns::Turns;
@@ -80,8 +82,10 @@ pub struct Settings {
     pub limits: Limits,
     /// The operator's own account, for commands that give it rights.
     pub operator: OperatorAccount,
-    /// The dialler with the address policy: a GitHub App asks for tokens.
+    /// The dialler with the address policy: repositories are polled, and a GitHub App asks for tokens.
     pub dialler: Dialler,
+    /// What polls of other repositories share with those of GitSyncs.
+    pub repositories: repository::Shares,
 }
 
 /// Starts the controller. Everything it needs runs in `tasks`, none of which ends by itself. The caller watches AgentBuilds into
@@ -93,26 +97,35 @@ pub fn start<E: Send + 'static>(
     sources: Arc<BuildSources>,
 ) {
     let Shared { client, stores, write_priority } = shared;
-    let Settings {
-        internal_registry,
-        operator_namespace,
-        operator_image,
-        limits,
-        operator,
-        dialler,
-    } = settings;
+    let Settings { internal_registry, operator_namespace, operator_image, limits, .. } = settings;
+    let Settings { operator, dialler, repositories, .. } = settings;
     let turns = Turns::new(limits);
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
     let tekton = Arc::new(Tekton::default());
     sources.notify(queue.clone());
     on_own_changes(&builds, &queue);
+    let (polls, due) = Polls::new(repository::Parts {
+        client: client.clone(),
+        operator: operator.clone(),
+        dialler: dialler.clone(),
+        builds: builds.clone(),
+        wakes: queue.clone(),
+        shares: repositories,
+    });
+    on_own_changes(&builds, &due);
+    let poller = polls.clone();
+    tasks.spawn(async move {
+        worker::run(poller, due, repository::CONCURRENT_POLLS).await;
+        Ok(())
+    });
     let controller = Arc::new(Controller {
         client: client.clone(),
         events: Teller::new(client.clone()),
         builds: builds.clone(),
         git_syncs: stores.git_syncs.clone(),
         sources,
+        polls,
         tekton: tekton.clone(),
         turns: turns.clone(),
         lookup: Lookup::new(client.clone(), operator_namespace, OwnImage::new(operator_image)),
@@ -152,6 +165,7 @@ struct Controller {
     builds: Arc<Store<Managed<AgentBuild>>>,
     git_syncs: Arc<Store<Managed<GitSync>>>,
     sources: Arc<BuildSources>,
+    polls: Arc<Polls>,
     tekton: Arc<Tekton>,
     turns: Arc<Turns>,
     lookup: Lookup,

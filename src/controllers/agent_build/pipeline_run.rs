@@ -15,8 +15,8 @@ use super::template::{
     WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
 use crate::api::agent_build::AgentBuildSpec;
-use crate::api::git_sync::GitSyncSpec;
 use crate::api::{API_VERSION, keys};
+use crate::sync::credentials::Access;
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// `apiVersion` of what is rendered.
@@ -105,15 +105,14 @@ pub struct RunSecrets {
     pub nonce: String,
 }
 
-/// The workspaces with credentials of a build: those that its GitSync and its spec have, and a step of the template uses.
+/// The workspaces with credentials of a build: those that its repository and its spec have, and a step of the template uses.
 #[must_use]
 pub fn workspaces_with_credentials(
-    sync: &GitSyncSpec,
+    access: &Access,
     spec: &AgentBuildSpec,
     template: &ResolvedTemplate,
 ) -> Vec<&'static str> {
-    let git = sync.secret_ref.is_some() || sync.proxy_secret_ref.is_some();
-    let push = spec.output.secret_ref.is_some();
+    let (git, push) = (access.has_secrets(), spec.output.secret_ref.is_some());
     let steps: Vec<_> = template.steps.iter().collect();
     let all = [(git, WORKSPACE_GIT_AUTH), (push, WORKSPACE_PUSH_AUTH)];
     let used = all.into_iter().filter(|(has, name)| *has && uses(&steps, name));

@@ -12,6 +12,9 @@ use convoke_core::cluster::account::OperatorAccount;
 /// The most problems of a template that one message tells.
 const MAX_TEMPLATE_PROBLEMS: usize = 5;
 
+/// The fields of `spec.source.git`, which a GitSync has in its `spec`.
+const REPOSITORY_FIELDS: [&str; 5] = ["secretRef", "proxySecretRef", "ref.", "interval", "timeout"];
+
 /// Why there is no build key, or why its run cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildProblem {
@@ -67,6 +70,17 @@ impl BuildProblem {
     pub fn of_credentials(error: &SourceError) -> Self {
         let hint = error.hint().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
         Self::of_cluster(error.reason().as_str(), format!("{error}{hint}"))
+    }
+
+    /// The repository of `spec.source.git` cannot be read.
+    #[must_use]
+    pub fn of_repository(error: &SourceError) -> Self {
+        let Self { reason, message, .. } = Self::of_credentials(error);
+        // Hints name the fields of a GitSync.
+        let message = REPOSITORY_FIELDS.iter().fold(message, |text, field| {
+            text.replace(&format!("spec.{field}"), &format!("spec.source.git.{field}"))
+        });
+        Self { reason, message, waiting: !error.is_terminal() }
     }
 
     /// The machine gives no random numbers, from which the names of Secrets are made.

@@ -135,14 +135,14 @@ impl Controller {
         self.remove_pending(&subject).await?;
 
         // Resolve, and validate what is found.
-        let (source, sync) = match self.resolve_source(&subject) {
-            Source::Known(source, sync) => (source, sync),
+        let (source, access) = match self.resolve_source(&subject) {
+            Source::Known(source, access) => (source, access),
             Source::Lagging(left) => return Ok((Next::After(left), Turn::No)),
             Source::Unknown(finding) => {
                 return self.idle(&subject, &finding).await.map(|next| (next, Turn::No));
             }
         };
-        let resolved = match self.resolve(&subject, &source, sync).await? {
+        let resolved = match self.resolve(&subject, &source, access).await? {
             Ok(resolved) => resolved,
             Err(problem) => {
                 let next = self.tell(&subject, &Finding::Broken(problem)).await?;
@@ -399,6 +399,10 @@ impl Controller {
         let Subject { key, entry, old, build, .. } = subject;
         let ours = |run: &Arc<Entry<Run>>| run.value.owner_uid.as_deref() == Some(&*entry.uid);
         let runs: Vec<_> = subject.runs().into_iter().filter(ours).collect();
+        new.observed_revision = match &build.spec.source.git {
+            Some(_) => self.polls.revision(key, &entry.uid).or(new.observed_revision),
+            None => None,
+        };
         new.history = records(&old.history, runs.iter().map(|run| &run.value), &build.spec.history);
         take_what_ended(&mut new, old);
         let target =
@@ -455,8 +459,11 @@ fn next(finding: &Finding<'_>) -> Next {
         {
             Next::After(UNWATCHED_RECHECK)
         }
-        Finding::SourcePending | Finding::NotInGit | Finding::NotApplied | Finding::Key(_) => {
-            Next::Settled
-        }
+        Finding::SourcePending
+        | Finding::NotInGit
+        | Finding::NotApplied
+        | Finding::NotPolled
+        | Finding::Unreadable(_)
+        | Finding::Key(_) => Next::Settled,
     }
 }

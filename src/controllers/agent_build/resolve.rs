@@ -11,6 +11,7 @@ use super::lookup::LookupError;
 use super::pipeline_run::template_hash;
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
+use super::repository::Poll;
 use super::resolve_template::{BuildArgs, ResolvedStep, ResolvedTemplate};
 use super::status::Finding;
 use super::template::WORKSPACE_PUSH_AUTH;
@@ -19,13 +20,14 @@ use crate::api::{AgentBuild, GitSync, Kind, Mark, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::live::Managed;
 use crate::cluster::store::Key;
+use crate::sync::credentials::Access;
 use crate::sync::published::build_sources::KnownSource;
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// What is known of the source of a build.
 pub enum Source {
-    /// The source at the newest commit, and its GitSync.
-    Known(Box<SourceAt>, Arc<GitSync>),
+    /// The source at the newest commit, and how its repository is read.
+    Known(Box<SourceAt>, Access),
     /// The live object is not the one of that commit, for a moment already. The watch brings the applied object within this
     /// time; until then nothing is told.
     Lagging(Duration),
@@ -39,8 +41,8 @@ pub struct Resolved {
     pub registry: String,
     /// The template.
     pub template: ResolvedTemplate,
-    /// The GitSync whose commit is built.
-    pub sync: Arc<GitSync>,
+    /// How the repository is read that is built.
+    pub access: Access,
     /// The build key.
     pub key: BuildKey,
 }
@@ -53,7 +55,7 @@ fn lags(live: &Managed<AgentBuild>, source: &SourceAt) -> bool {
 }
 
 impl Controller {
-    /// The source that the engine has told for a build.
+    /// The source of a build: what the engine has told, or what its own repository has.
     pub(super) fn resolve_source(&self, subject: &Subject<'_>) -> Source {
         let Subject { key, entry, .. } = subject;
         let mark = entry.value.facts.annotations.get(keys::OWNER).and_then(Mark::parse);
@@ -66,13 +68,29 @@ impl Controller {
         }
         match known {
             KnownSource::Source(_) if lags => Source::Unknown(Finding::NotApplied),
+            KnownSource::NotInGit => Source::Unknown(Finding::NotInGit),
+            // Without a GitSync that has read its commit, too: the object says all there is to know.
+            _ if subject.build.spec.source.git.is_some() => self.of_repository(subject),
             KnownSource::Source(source) => match sync() {
-                Some(sync) if sync.spec.url == source.url => Source::Known(source, sync),
+                Some(sync) if sync.spec.url == source.url => {
+                    Source::Known(source, Access::of_sync(&sync.spec))
+                }
                 // The next commit that is read brings both together.
                 _ => Source::Unknown(Finding::SourcePending),
             },
-            KnownSource::NotInGit => Source::Unknown(Finding::NotInGit),
             KnownSource::Nothing => Source::Unknown(Finding::SourcePending),
+        }
+    }
+
+    /// The source of a build from a repository of its own.
+    fn of_repository(&self, subject: &Subject<'_>) -> Source {
+        let Some(poll) = Poll::of(&subject.build.spec) else {
+            return Source::Unknown(Finding::SourcePending);
+        };
+        match self.polls.of(subject.key, &subject.entry.uid, &poll.place) {
+            Some(Ok(source)) => Source::Known(Box::new(source), poll.place.access()),
+            Some(Err(problem)) => Source::Unknown(Finding::Unreadable(problem)),
+            None => Source::Unknown(Finding::NotPolled),
         }
     }
 
@@ -94,7 +112,7 @@ impl Controller {
         &self,
         subject: &Subject<'_>,
         source: &SourceAt,
-        sync: Arc<GitSync>,
+        access: Access,
     ) -> Result<Result<Resolved, BuildProblem>, CallError> {
         let spec = &subject.build.spec;
         let Some(registry) = self.registry(spec) else {
@@ -128,7 +146,7 @@ impl Controller {
                 &template_hash(&template, spec, &registry),
                 rebuild,
             ) {
-                Ok(key) => Ok(Resolved { registry, template, sync, key }),
+                Ok(key) => Ok(Resolved { registry, template, access, key }),
                 Err(error) => Err(error.into()),
             },
         )

@@ -27,6 +27,10 @@ pub enum Finding<'a> {
     NotInGit,
     /// The live object is not the one that this commit wants.
     NotApplied,
+    /// The repository of `spec.source.git` was not asked yet.
+    NotPolled,
+    /// The repository of `spec.source.git` cannot be read.
+    Unreadable(BuildProblem),
     /// There is no build key, or its run cannot be created.
     Broken(BuildProblem),
     /// There is a build key.
@@ -145,6 +149,15 @@ fn summary(
             );
             undecided(old, Reason::NotApplied, message)
         }
+        Finding::NotPolled => {
+            let message = "waiting for the newest commit of the repository of spec.source.git";
+            let reason = Reason::SourcePending.as_str();
+            Summary::not_ready(known_phase(old), reason, message.into())
+        }
+        Finding::Unreadable(BuildProblem { reason, message, waiting }) => {
+            let stalled = !waiting;
+            Summary { stalled, ..Summary::not_ready(known_phase(old), reason, message.clone()) }
+        }
         Finding::Broken(BuildProblem { reason, message, waiting }) => {
             // Without a key the status must not say how an older one ended.
             forget_attempts(new);
@@ -212,9 +225,13 @@ fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, finding: &Finding<'_>) -> bo
         matches!(reason, Reason::Queued | Reason::Retrying | Reason::Building)
     });
     match finding {
-        Finding::SourcePending => known,
+        Finding::SourcePending | Finding::NotPolled => known,
         Finding::NotInGit => known && !waits && !goes_on,
-        Finding::NotApplied | Finding::Broken(_) | Finding::Key(_) | Finding::Refused(..) => false,
+        Finding::NotApplied
+        | Finding::Unreadable(_)
+        | Finding::Broken(_)
+        | Finding::Key(_)
+        | Finding::Refused(..) => false,
     }
 }
 
@@ -224,6 +241,18 @@ fn undecided(old: &AgentBuildStatus, reason: Reason, message: String) -> Summary
     let lasts = |phase: &BuildPhase| matches!(phase, BuildPhase::Building | BuildPhase::Failed);
     let phase = old.phase.filter(|phase| old.build_key.is_some() && lasts(phase));
     Summary::not_ready(phase.unwrap_or_default(), reason.as_str(), message)
+}
+
+/// The phase of the key that was known last, while its repository says nothing newer.
+fn known_phase(old: &AgentBuildStatus) -> BuildPhase {
+    let is_built = old.build_key.is_some() && old.build_key == old.built_key;
+    match old.phase {
+        Some(phase @ (BuildPhase::Building | BuildPhase::Failed)) if old.build_key.is_some() => {
+            phase
+        }
+        _ if is_built => BuildPhase::Succeeded,
+        _ => BuildPhase::Pending,
+    }
 }
 
 /// Phase and conditions of a status.

@@ -30,7 +30,7 @@ use crate::runtime::worker::{Next, Reconciler};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::credentials;
 use crate::sync::reasons::SourceReason;
-use crate::sync::secrets::{Bound, CREDENTIALS, Data, Named};
+use crate::sync::secrets::{Bound, CREDENTIALS, Data, Guard, Named};
 
 /// Statuses that are told at the same time.
 pub const MAX_AT_ONCE: usize = 4;
@@ -124,7 +124,8 @@ impl CommitStatuses {
             field: "spec.commitStatus",
             purpose: CREDENTIALS,
         };
-        let place = Bound { secret, url, values: "--from-literal=token=..." };
+        let (values, guard) = ("--from-literal=token=...", Guard::Origins);
+        let place = Bound { secret, url, values, guard };
         let data = place.read(&self.client, &self.operator).await.map_err(Failure::Secret)?;
         let connection = self.connection(secret, &data, spec).await.map_err(Failure::Secret)?;
         let token = self.token(secret, &data, &connection).await.map_err(Failure::Secret)?;

@@ -168,6 +168,12 @@ impl Driver {
         })
     }
 
+    /// How many remotes are polled and read at once. Whoever polls besides GitSyncs shares it.
+    #[must_use]
+    pub fn concurrency(&self) -> ConcurrencyLimits {
+        self.concurrency.clone()
+    }
+
     fn machine(&self, namespace: &str) -> Arc<Mutex<Machine>> {
         let fresh = || {
             let (dirty, last_written) = (self.dirty.clone(), self.last_written.clone());

@@ -12,6 +12,7 @@ use crate::cluster::store::Key;
 use crate::definition::variables::Variables;
 use crate::git::{Revision, Wake};
 use crate::sync::commit::source_error::SourceError;
+use crate::sync::credentials::Access;
 use crate::sync::io::effect::PollRequest;
 use crate::sync::io::poll::Answer;
 use crate::sync::reasons::{SourceReason, Trigger};
@@ -24,19 +25,6 @@ async fn unpanicked<T>(
     work: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or(Err(SourceError::Panicked))
-}
-
-/// Whether other credentials may help: those of the Secret may be newer than those that were used.
-const fn is_of_credentials(reason: SourceReason) -> bool {
-    matches!(
-        reason,
-        SourceReason::AuthenticationFailed
-            | SourceReason::HostKeyNotTrusted
-            | SourceReason::CertificateNotTrusted
-            | SourceReason::ProxyFailed
-            // What many servers say to somebody who may not read it.
-            | SourceReason::RepositoryNotFound
-    )
 }
 
 /// How old an answer of the remote may be that it has given to another GitSync before this poll. Half of the time between two polls: then
@@ -191,7 +179,8 @@ impl Driver {
             known.doubt();
         }
         let permit = self.concurrency.poll(&key.namespace).await;
-        let read = known.refresh(&self.client, &key.namespace, spec, operator, dialler).await;
+        let access = Access::of_sync(spec);
+        let read = known.refresh(&self.client, &key.namespace, &access, operator, dialler).await;
         drop(permit);
         if let Err(error) = &read {
             tracing::warn!(object = %key, %error, "the Secrets cannot be read again");
@@ -216,7 +205,8 @@ impl Driver {
             let keys = source.known_keys.refresh(client, namespace, spec, operator).await;
             let known = &mut source.known_credentials;
             let dialler = &self.settings.dialler;
-            known.refresh(client, namespace, spec, operator, dialler).await.and(keys)
+            let access = Access::of_sync(spec);
+            known.refresh(client, namespace, &access, operator, dialler).await.and(keys)
         };
         source.ask_as_known();
         let values = match credentials {
@@ -228,7 +218,7 @@ impl Driver {
             Ok(values) => {
                 let mut result = unpanicked(source.refresh(spec, key, values.clone())).await;
                 if let Err(error) = &result
-                    && is_of_credentials(error.reason())
+                    && error.reason().is_of_credentials()
                     && self.has_new_credentials(key, source, spec, error.reason()).await
                 {
                     source.ask_as_known();
@@ -239,7 +229,7 @@ impl Driver {
             Err(error) => (None, Err(error)),
         };
         if let Err(error) = &result {
-            if is_of_credentials(error.reason()) {
+            if error.reason().is_of_credentials() {
                 // They may be changed: the next poll reads them first.
                 source.known_credentials.doubt();
             }

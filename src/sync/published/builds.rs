@@ -8,10 +8,11 @@ use crate::git::{GitError, Snapshot};
 use crate::sync::commit::desired::DesiredSet;
 use crate::sync::commit::source_at::SourceAt;
 
-/// The source of each AgentBuild of a commit, with the tree ids of the folders that it names.
+/// The source of each AgentBuild of a commit, with the tree ids of the folders that it names in this repository. Without a snapshot, only those
+/// that are built from another repository.
 pub(in crate::sync) fn build_sources(
     desired: &DesiredSet,
-    snapshot: &Snapshot,
+    snapshot: Option<&Snapshot>,
     sync: &str,
     url: &str,
     commit: &str,
@@ -23,16 +24,21 @@ pub(in crate::sync) fn build_sources(
         let Some(spec) = want.definition.canonical_spec.get::<AgentBuildSpec>() else {
             continue;
         };
-        let mut paths = BTreeMap::new();
-        for path in spec.trigger.paths {
-            let tree = tree_id(snapshot, &path)?;
-            paths.insert(path, tree);
+        let (mut subfolder_tree, mut paths) = (None, BTreeMap::new());
+        // What is built from another repository has nothing here that counts but its definition.
+        if spec.source.git.is_none() {
+            let Some(snapshot) = snapshot else { continue };
+            subfolder_tree = tree_id(snapshot, &spec.source.subfolder)?;
+            for path in spec.trigger.paths {
+                let tree = tree_id(snapshot, &path)?;
+                paths.insert(path, tree);
+            }
         }
         let source = SourceAt {
             sync: sync.to_owned(),
             url: url.to_owned(),
             commit: commit.to_owned(),
-            subfolder_tree: tree_id(snapshot, &spec.source.subfolder)?,
+            subfolder_tree,
             paths,
             applied: Some(want.applied.clone()),
         };

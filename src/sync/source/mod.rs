@@ -216,7 +216,7 @@ impl Source {
         let (namespace, path) = (Some(key.namespace.clone()), coordinates.path.clone());
         let context = Context { namespace, path, ignore, variables };
         match self.local.clone() {
-            Some(local) => self.refresh_folder(&local, coordinates, context).await,
+            Some(local) => self.refresh_folder(&local, key, coordinates, context).await,
             None => self.refresh_commit(key, coordinates, context).await,
         }
     }
@@ -237,6 +237,7 @@ impl Source {
     async fn refresh_folder(
         &mut self,
         local: &Local,
+        key: &Key,
         coordinates: Coordinates,
         context: Context,
     ) -> Result<bool, SourceError> {
@@ -247,7 +248,7 @@ impl Source {
             tokio::time::sleep(MAX_CHANGE_DELAY).await;
             // Without a change in between, what was read belongs together.
             if local.changes() == before {
-                return Ok(self.take_in_folder(read, coordinates, context));
+                return self.take_in_folder(read, &key.name, coordinates, context);
             }
         }
         Err(GitError::Busy.into())
@@ -423,7 +424,7 @@ impl Source {
         let before = self.loaded.as_deref();
         let desired = Loaded::desired(before, &catalog);
         let url = &coordinates.url;
-        let builds = build_sources(&desired, snapshot, &key.name, url, &revision.commit);
+        let builds = build_sources(&desired, Some(snapshot), &key.name, url, &revision.commit);
         // Everything was read. The next commit is compared with the listing, which is in memory.
         snapshot.close();
         let (builds, variables, keys_since) = (builds?, context.variables, self.keys_since);
@@ -461,9 +462,10 @@ impl Source {
     fn take_in_folder(
         &mut self,
         read: FolderRead,
+        sync: &str,
         coordinates: Coordinates,
         context: Context,
-    ) -> bool {
+    ) -> Result<bool, SourceError> {
         let FolderRead { start, found, catalog } = read;
         let before = self.loaded.as_deref();
         let desired = Loaded::desired(before, &catalog);
@@ -472,7 +474,7 @@ impl Source {
         self.attempt.revision = Some(revision.clone());
         let known = before.filter(|loaded| !loaded.catalog.again);
         if known.is_some_and(|loaded| loaded.revision == revision) {
-            return false;
+            return Ok(false);
         }
         let info = CommitInfo {
             id: revision.commit.clone(),
@@ -481,8 +483,10 @@ impl Source {
             time_seconds: 0,
             signer: None,
         };
-        // Tekton cannot clone a folder, so nothing is built from it.
-        let (builds, variables) = (Vec::new(), context.variables);
+        // Tekton cannot clone a folder, so nothing is built from it: only from other repositories.
+        let url = &coordinates.url;
+        let builds = build_sources(&desired, None, sync, url, &revision.commit)?;
+        let variables = context.variables;
         let recalled = false;
         let reading = Reading {
             revision,
@@ -498,7 +502,7 @@ impl Source {
         // No earlier state of a folder can be read again.
         let loaded = Loaded::new(before, &self.needless, desired, reading);
         self.loaded = Some(Arc::new(Loaded { lost: false, ..loaded }));
-        true
+        Ok(true)
     }
 }
 

@@ -6,7 +6,12 @@ use std::collections::BTreeMap;
 const URL: &str = "https://git.example.com/team/a.git";
 
 fn git() -> Bound<'static> {
-    place("team", "git", URL)
+    bound(Guard::Origins, "spec.secretRef", URL)
+}
+
+fn bound(guard: Guard, field: &'static str, url: &'static str) -> Bound<'static> {
+    let secret = Named { namespace: "team", name: "git", field, purpose: CREDENTIALS };
+    Bound { secret, url, values: "--from-literal=token=...", guard }
 }
 
 /// The reason, the message and the hint of an error.
@@ -60,4 +65,54 @@ fn g2_what_is_missing_is_told_with_the_commands() {
         "kubectl -n team create role convoke-git-git --verb=get --resource=secrets --resource-name=git; \
          kubectl -n team create rolebinding convoke-git-git --role=convoke-git-git --serviceaccount=ops:convoke"
     );
+}
+
+#[test]
+fn b2_v55_a_secret_of_a_build_names_the_repository() {
+    let secret = Some(SecretRef { name: "git".into() });
+    let mut source = GitSource {
+        url: URL.into(),
+        reference: None,
+        secret_ref: secret.clone(),
+        proxy_secret_ref: secret,
+        interval: "1m".into(),
+        timeout: "60s".into(),
+    };
+    let access = Access::of_build(&source);
+    assert!(access.has_secrets());
+    let place = access.place("team", "git");
+    place.allow(Some("https://git.example.com/team")).expect("allowed");
+    let message =
+        "the Secret git of spec.source.git.secretRef is not for https://git.example.com/team/a.git";
+    for (annotation, hint) in [
+        (
+            None,
+            "kubectl -n team annotate secret git convoke.dev/repositories=https://git.example.com/team/a.git",
+        ),
+        (
+            Some("https://git.example.com/other"),
+            "if builds may read that repository with it, add https://git.example.com/team/a.git to its annotation convoke.dev/repositories, after a comma",
+        ),
+    ] {
+        let error = place.allow(annotation).expect_err("not allowed");
+        let expected = (SourceReason::CredentialsNotAllowed, message.to_owned(), hint.to_owned());
+        assert_eq!(told(error), expected);
+    }
+    // Nobody copies a command that allows more than it says, or that a shell would run.
+    for odd in [
+        "https://git.example.com/,x",
+        "https://git.example.com/a;reboot",
+        "https://git.example.com/$(x)",
+    ] {
+        let odd = bound(Guard::Repositories, "spec.source.git.secretRef", odd);
+        for annotation in [None, Some("https://git.example.com")] {
+            let (_, message, hint) = told(odd.allow(annotation).expect_err("not allowed"));
+            assert_eq!(message, "the Secret git of spec.source.git.secretRef is not for that URL");
+            assert!(!hint.contains("kubectl"), "{hint}");
+        }
+        let (_, _, hint) = told(odd.missing());
+        assert!(hint.ends_with("annotate secret git convoke.dev/repositories=URL"), "{hint}");
+    }
+    (source.secret_ref, source.proxy_secret_ref) = (None, None);
+    assert!(!Access::of_build(&source).has_secrets());
 }

@@ -11,7 +11,7 @@ use crate::model_keys::policy::policies_for;
 /// What must be in the Secrets, and nowhere else. In the header it is encoded.
 const CANARIES: [&str; 4] = ["canary-git", "canary-push", "Y2FuYXJ5LWdpd", "OmNhbmFyeS1wdXNo"];
 
-fn texts(secret: &Secret) -> BTreeMap<String, String> {
+pub(super) fn texts(secret: &Secret) -> BTreeMap<String, String> {
     let text = |(name, value): (&String, &ByteString)| {
         (name.clone(), String::from_utf8(value.0.clone()).expect("text"))
     };
@@ -19,25 +19,25 @@ fn texts(secret: &Secret) -> BTreeMap<String, String> {
 }
 
 impl Team<'_> {
-    fn kubectl(&self, arguments: &[&str]) {
+    pub(super) fn kubectl(&self, arguments: &[&str]) {
         self.cluster.kubectl(&[&["-n", &self.namespace], arguments].concat());
     }
 
     /// Lets the operator do what a role says.
-    fn bind(&self, name: &str, role: &str) {
+    pub(super) fn bind(&self, name: &str, role: &str) {
         let account = self.operator_user.trim_start_matches("system:serviceaccount:");
         let account = format!("--serviceaccount={account}");
         self.kubectl(&["create", "rolebinding", name, role, &account]);
     }
 
     /// Has an AgentBuild looked at: neither Secrets nor rights are watched.
-    fn touch(&self, build: &str) {
+    pub(super) fn touch(&self, build: &str) {
         let now = format!("convoke.dev/touched={}", jiff::Timestamp::now());
         self.kubectl(&["annotate", "--overwrite", "agentbuild", build, &now]);
     }
 
     /// Waits until `Ready` has this reason, and gives its message.
-    async fn reason(&self, build: &str, reason: &str) -> String {
+    pub(super) async fn reason(&self, build: &str, reason: &str) -> String {
         let is = |status: &AgentBuildStatus| {
             self.touch(build);
             condition(status, "Ready") == Some(("False", reason))
@@ -46,7 +46,7 @@ impl Team<'_> {
     }
 
     /// Waits until a run has begun.
-    async fn begun(&self, build: &str) -> DynamicObject {
+    pub(super) async fn begun(&self, build: &str) -> DynamicObject {
         eventually(3 * SOON, "the run begins", || async {
             self.touch(build);
             match &self.runs().await[..] {
@@ -58,7 +58,7 @@ impl Team<'_> {
     }
 
     /// The Secret that a run mounts as this workspace.
-    async fn mounted(&self, run: &DynamicObject, workspace: &str) -> Secret {
+    pub(super) async fn mounted(&self, run: &DynamicObject, workspace: &str) -> Secret {
         let all = run.data["spec"]["workspaces"].as_array().expect("workspaces");
         let found = all.iter().find(|one| one["name"] == workspace).expect(workspace);
         let name = found["secret"]["secretName"].as_str().expect("a Secret");
@@ -71,7 +71,7 @@ impl Team<'_> {
     }
 
     /// Everything that people and controllers read: no Secret.
-    async fn all_that_is_shown(&self, build: &str) -> String {
+    pub(super) async fn all_that_is_shown(&self, build: &str) -> String {
         let api: Api<AgentBuild> = Api::namespaced(self.client.clone(), &self.namespace);
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let shown = json!({

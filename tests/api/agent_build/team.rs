@@ -13,6 +13,8 @@ pub(super) struct Controller {
     pub(super) sources: Arc<BuildSources>,
     pub(super) stores: Stores,
     _tasks: JoinSet<Result<(), String>>,
+    /// What is fetched.
+    _folder: tempfile::TempDir,
 }
 
 impl Controller {
@@ -20,13 +22,21 @@ impl Controller {
         let mut tasks = JoinSet::new();
         let stores = Stores::new();
         let sources = BuildSources::new();
+        let folder = tempfile::tempdir().expect("a folder");
+        let repositories = Repositories::new(folder.path().join("repositories"), 1 << 30);
         let settings = Settings {
             internal_registry: Some("registry.test:5000".into()),
             operator_namespace: "convoke-system".into(),
             operator_image: Some("registry.test:5000/convoke:1".into()),
             limits,
             operator: OperatorAccount::new("convoke-system"),
-            dialler: Dialler::new(Policy::default()),
+            // As with --allow-insecure-git: the Git servers of tests are on loopback.
+            dialler: Dialler::new(Policy { insecure: true, ..Policy::default() }),
+            repositories: Shares {
+                repositories: repositories.expect("a place for what is fetched"),
+                limits: convoke::git::Limits::default(),
+                concurrency: ConcurrencyLimits::default(),
+            },
         };
         let priority = WritePriority::new();
         let shared = Shared { client, stores: &stores, write_priority: &priority };
@@ -36,7 +46,7 @@ impl Controller {
             reflector::run::<Managed<AgentBuild>>(api, builds, None).await;
             Ok(())
         });
-        Self { sources, stores, _tasks: tasks }
+        Self { sources, stores, _tasks: tasks, _folder: folder }
     }
 }
 

@@ -241,6 +241,13 @@ fn b3_d3_what_keeps_a_pipeline_run_from_being_printed_is_told() {
         "{run:?}"
     );
 
+    let elsewhere =
+        BUILD.replace("    gitSync: {}\n", "    git: {url: 'https://git.example.com/app.git'}\n");
+    write(folder.path(), &[("build.yaml", &elsewhere)]);
+    let run = render(&["reviewer", path(&folder), "--registry", "r"]);
+    let error = "error: AgentBuild reviewer is built from another repository: https://git.example.com/app.git\nhint: ";
+    assert!(run.err.starts_with(error) && run.code == 2, "{run:?}");
+
     // A folder of that name is still a folder.
     let run = convoke(&["render", &format!("{}/build", path(&folder))]);
     assert!(run.code == 0 && run.out.contains("kind: ModelAPI"), "{run:?}");

@@ -3,7 +3,9 @@
 use convoke::api::git_sync::GitSyncSpec;
 use convoke::cluster::store::Key;
 use convoke::sync::budgets::Budgets;
+use convoke::sync::commit::source_at::SourceAt;
 use convoke::sync::commit::source_error::SourceError;
+use convoke::sync::local::LocalFolders;
 use convoke::sync::source::Source;
 use convoke::sync::verification::KnownKeys;
 
@@ -73,6 +75,12 @@ impl Reader {
         let loaded = self.source.loaded.as_ref().expect("something is loaded");
         let is_kept = |id: &&convoke::api::ObjectId| !loaded.desired.contains_key(*id);
         loaded.measure.keys().filter(is_kept).map(|id| &*id.name).collect()
+    }
+
+    /// The name of each AgentBuild with its source, and the ids of its trees.
+    fn builds(&self) -> Vec<(&str, &SourceAt)> {
+        let loaded = self.source.loaded.as_ref().expect("something is loaded");
+        loaded.builds.iter().map(|(name, source)| (name.as_str(), source)).collect()
     }
 
     pub fn has_errors(&self) -> bool {
@@ -258,4 +266,42 @@ async fn g6_the_operators_budgets_hold() {
         refresh(&|budgets| budgets.git.pack_bytes = 1000).await.unwrap_err()
     };
     assert_eq!(error.reason().as_str(), "PackTooLarge");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b2_of_a_build_from_another_repository_only_the_definition_is_told() {
+    let world = World::new().await;
+    let build = |name: &str, source: &str| {
+        format!(
+            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    {source}\n    subfolder: image\n  output:\n    image: i\n  trigger:\n    paths: [lib]\n"
+        )
+    };
+    let (own, other) =
+        (build("own", "gitSync: {}"), build("other", "git: {url: 'https://git.example.com/a'}"));
+    let files =
+        [("own.yaml", &*own), ("other.yaml", &*other), ("image/Dockerfile", "x"), ("lib", "x")];
+    let commit = world.repo.commit("main", &files);
+    let mut reader = Reader::new(&world);
+    reader.refresh().await.unwrap();
+    let builds = reader.builds();
+    let [("other", other_source), ("own", own_source)] = builds[..] else { panic!("{builds:?}") };
+    assert_eq!((&other_source.commit, &own_source.commit), (&commit, &commit));
+    assert_eq!((&other_source.subfolder_tree, other_source.paths.len()), (&None, 0));
+    assert!(own_source.subfolder_tree.is_some() && own_source.paths["lib"].is_some());
+    assert!(other_source.applied.is_some(), "whether it is applied counts");
+
+    // In a folder on disk there is nothing that can be cloned. Another repository is somewhere else.
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [("own.yaml", own), ("other.yaml", other)] {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    let local = format!("team/main={}", dir.path().display()).parse().unwrap();
+    let local = LocalFolders::new(vec![local]);
+    let key = Key::new("team", "main");
+    let source = source(&world, Budgets::default()).in_place_of(local.of(&key));
+    let mut reader = Reader { source, ..reader };
+    reader.refresh().await.unwrap();
+    let builds = reader.builds();
+    let [("other", other_source)] = builds[..] else { panic!("{builds:?}") };
+    assert_eq!((&other_source.subfolder_tree, other_source.applied.is_some()), (&None, true));
 }

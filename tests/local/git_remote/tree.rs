@@ -48,6 +48,37 @@ async fn g6_the_tree_below_a_path_is_listed_sorted_and_read() {
 }
 
 #[tokio::test]
+async fn b2_the_ids_of_paths_are_found_without_a_list_of_what_is_there() {
+    let world = World::new().await;
+    let commit = || {
+        let change = world.repo.change("main").file("app/Dockerfile", "FROM scratch");
+        let many = (0..20).fold(change, |change, n| change.file(&format!("docs/{n}"), "x"));
+        many.symlink("link", "app").file("lib", "1").commit("all")
+    };
+    let first = commit();
+    // More files than a list may have.
+    let limits = Limits { files: 5, ..Limits::default() };
+    let remote = world.remote_with(|options| options.limits = limits);
+    let revision = remote.resolve().await.unwrap();
+    let paths = ["app", ".", "lib", "link", "link/Dockerfile", "lib/x", "nowhere", "../x", "docs/"];
+    let paths: Vec<_> = paths.map(str::to_owned).into();
+    let error = remote.tree_ids(&first, paths.clone()).await.unwrap_err();
+    assert_eq!(error.reason(), "CommitGone", "it was not fetched");
+    remote.fetch(&revision).await.unwrap();
+    let found = remote.tree_ids(&first, paths.clone()).await.unwrap();
+    let id = |what: &str| Some(world.repo.git(&["rev-parse", what]));
+    let (app, lib, docs) = (id("main:app"), id("main:lib"), id("main:docs"));
+    // A link on the way is what is found.
+    let (root, link) = (id("main^{tree}"), id("main:link"));
+    let want = [app.clone(), root, lib, link.clone(), link, None, None, None, docs];
+    assert_eq!(found, want);
+    let second = world.repo.change("main").file("docs/1", "y").commit("docs");
+    remote.fetch(&remote.resolve().await.unwrap()).await.unwrap();
+    let found = remote.tree_ids(&second, paths).await.unwrap();
+    assert_eq!((&found[0], found[8] == want[8]), (&app, false));
+}
+
+#[tokio::test]
 async fn v19_v20_links_and_submodules_are_listed_but_never_followed() {
     let world = World::new().await;
     let elsewhere = "0123456789abcdef0123456789abcdef01234567";

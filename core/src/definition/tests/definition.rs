@@ -439,3 +439,36 @@ fn g10_a_tag_that_names_images_by_what_they_are_made_of_is_refused_at_its_place(
     assert_eq!((problem.line, problem.column), (Some(8), Some(10)), "{problem:?}");
     assert!(problem.message.contains("must not begin with cvk-"), "{}", problem.message);
 }
+
+#[test]
+fn b2_the_source_of_a_build_is_one_repository_and_what_is_wrong_with_it_has_a_place() {
+    let build = |source: &str| {
+        format!(
+            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata: {{name: b}}\nspec:\n  source:\n{source}  output: {{image: i}}\n"
+        )
+    };
+    for good in [
+        "    gitSync: {}\n",
+        "    git: {url: 'https://h/a.git'}\n    subfolder: a\n",
+        "    git: {url: 'ssh://git@h/a.git', ref: {semver: '^1'}, secretRef: {name: s}, interval: 5m, timeout: 2m}\n",
+        "    git: {url: 'http://h/a.git', ref: {tag: v1}, proxySecretRef: {name: s}}\n",
+    ] {
+        assert_eq!(load(&[("b.yaml", &build(good))]).problems, [], "{good}");
+    }
+    for (bad, line, message) in [
+        ("    subfolder: a\n", 6, "exactly one of gitSync and git"),
+        ("    gitSync: {}\n    git: {url: 'https://h/a'}\n", 6, "exactly one of gitSync and git"),
+        ("    git:\n      url: git@h:a\n", 7, "ssh://user@host/path"),
+        ("    git:\n      url: https://u:hunter2@h/a\n", 7, "name a Secret in secretRef"),
+        ("    git:\n      url: https://h/a\n      ref: {tag: a, branch: b}\n", 8, "exactly one of"),
+        ("    git:\n      url: https://h/a\n      interval: 1ms\n", 8, "at least 1s"),
+        ("    git:\n      url: https://h/a\n      timeout: 2h\n", 8, "at most 1h"),
+        ("    git:\n      url: https://h/a\n      branch: b\n", 8, "branch"),
+        ("    git:\n      ref: {tag: a}\n", 6, "required field url"),
+    ] {
+        let problems = load(&[("b.yaml", &build(bad))]).problems;
+        let found = problems.iter().find(|one| one.message.contains(message));
+        assert!(found.is_some_and(|one| one.line == Some(line)), "{bad}: {problems:?}");
+        assert!(!format!("{problems:?}").contains("hunter2"), "{problems:?}");
+    }
+}

@@ -4,6 +4,7 @@ use super::super::key::build_key;
 use super::super::resolve_template::{BuildArgs, Inputs, resolve};
 use super::super::template::{self, StepSource};
 use super::*;
+use crate::api::git_sync::GitSyncSpec;
 
 const TEMPLATE: &str = include_str!("../../../../deploy/pipelines/template-dev.yaml");
 const STEPS: [&str; 4] = [
@@ -173,7 +174,8 @@ fn b5_credentials_that_no_step_uses_are_not_asked_for() {
         (&private, &pushing, &shipped(), &["git-auth", "push-auth"]),
         (&private, &pushing, &cloned_otherwise, &["push-auth"]),
     ] {
-        assert_eq!(workspaces_with_credentials(sync, spec, template), want);
+        let access = Access::of_sync(sync);
+        assert_eq!(workspaces_with_credentials(&access, spec, template), want);
     }
 }
 

@@ -6,6 +6,8 @@ use super::super::decide::{Asked, Candidate, Trigger, decide};
 use super::super::failure::failure;
 use super::super::key::build_key;
 use super::*;
+use crate::sync::commit::source_error::SourceError;
+use crate::sync::reasons::SourceReason;
 use convoke_core::sync::commit::source_at::SourceAt;
 
 const NAME: &str = "reviewer";
@@ -519,4 +521,47 @@ fn b6_the_image_is_the_one_that_the_run_was_asked_for() {
     let done = next(&AgentBuildStatus::default(), &one, Some(&moved), Builder::Available, 1);
     let image = done.built_image.expect("an image");
     assert!(image.starts_with("registry:5000/team/earlier@sha256:"), "{image}");
+}
+
+#[test]
+fn b2_a_repository_that_cannot_be_read_is_told_and_what_was_built_of_it_stays() {
+    let one = key("1");
+    let nothing = AgentBuildStatus::default();
+    let built = next(&nothing, &one, Some(&run(&one, built())), Builder::Available, 1);
+    let told = |old: &AgentBuildStatus, finding: &Finding<'_>| {
+        status(old, &meta(), finding, Builder::Available, at(5))
+    };
+    assert_eq!(told(&built, &Finding::NotPolled), built, "after a restart it comes in a moment");
+    let waits = told(&nothing, &Finding::NotPolled);
+    assert_eq!(condition(&waits, "Ready"), Some(("False", "SourcePending")));
+    let problem = |error: SourceError| Finding::Unreadable(BuildProblem::of_repository(&error));
+    let error = |terminal: bool| SourceError::Git {
+        reason: SourceReason::AuthenticationFailed,
+        message: "no".into(),
+        hint: Some("see spec.secretRef, spec.ref.tag and spec.timeout".into()),
+        terminal,
+    };
+    let away = told(&built, &problem(error(false)));
+    assert_eq!(condition(&away, "Ready"), Some(("False", "AuthenticationFailed")));
+    assert_eq!(condition(&away, "Stalled"), None);
+    let hint = "no; hint: see spec.source.git.secretRef, spec.source.git.ref.tag and spec.source.git.timeout";
+    assert_eq!(away.message.as_deref(), Some(hint));
+    let of = |status: &AgentBuildStatus| {
+        (status.phase, status.built_image.clone(), status.build_key.clone())
+    };
+    assert_eq!(of(&away), of(&built));
+    assert_eq!(told(&away, &Finding::NotPolled), away, "it is not forgotten at a restart");
+    let stalled = told(&away, &problem(error(true)));
+    assert_eq!(condition(&stalled, "Stalled"), Some(("True", "AuthenticationFailed")));
+    let healed = next(&stalled, &one, Some(&run(&one, self::built())), Builder::Available, 9);
+    assert_eq!((of(&healed), condition(&healed, "Stalled")), (of(&built), None));
+
+    // A run that is under way is followed.
+    let two = key("2");
+    let going = run(&two, RunOutcome::Running);
+    let building = next(&built, &two, Some(&going), Builder::Available, 2);
+    let shown = about(&two, Decision::Show(&going), None);
+    let unknown = UnknownSource { under_way: Some(&shown), finding: &problem(error(false)) };
+    let still = idle(&building, &meta(), unknown, Builder::Available, at(6));
+    assert_eq!(condition(&still, "Ready"), Some(("False", "Building")));
 }
