@@ -49,6 +49,8 @@ pub fn between(root: &Path, reference: &str, old: &Catalog, new: &Catalog) -> Ve
         let why = match earlier.get(id) {
             None => "it is new".to_owned(),
             Some(was) if recipe(was) != recipe(&spec) => "its definition changes".to_owned(),
+            // Its source is in another repository.
+            Some(_) if spec.source.git.is_some() => return None,
             Some(_) => changed_path(&before, &after, &spec)?,
         };
         Some(built(id, &spec, why))
@@ -117,6 +119,10 @@ pub async fn against_cluster(
             found.push(built(id, &spec, why.to_owned()));
             continue;
         };
+        if let Some(git) = &spec.source.git {
+            notes.push(format!("whether {id} is built is decided by its repository: {}", git.url));
+            continue;
+        }
         let registry = spec.output.registry.clone().or_else(|| registry.map(str::to_owned));
         let Some(registry) = registry.or_else(|| host(&status, &spec)) else {
             notes.push(format!("whether {id} is built is not known: name the registry of the operator (--registry HOST)"));
