@@ -36,6 +36,7 @@ fn run(name: &str, began: i64, outcome: RunOutcome) -> Run {
         held: false,
         secrets: BTreeMap::new(),
         task_run: None,
+        base_digest: None,
         outcome,
     }
 }

@@ -45,6 +45,7 @@ fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
         held: false,
         secrets: BTreeMap::new(),
         task_run: None,
+        base_digest: None,
         outcome,
     }
 }
