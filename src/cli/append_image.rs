@@ -10,9 +10,9 @@ use clap::{ArgAction, Args as ClapArgs};
 
 use super::connection::block_on;
 use super::push_image::{TOTAL, credentials, failure, policy, results};
-use super::{Failure, count, print};
+use super::{Failure, print};
 use crate::net::Dialler;
-use crate::registry::append::Append;
+use crate::registry::append::{Append, Appended};
 use crate::registry::base::{Change, Platform};
 use crate::registry::client::Options;
 use crate::registry::pull::Copied;
@@ -101,9 +101,9 @@ async fn append(args: Args) -> Result<ExitCode, Failure> {
     let appended = append.run(&mut base, &mut registry).await.map_err(failed)?;
     let layout = &appended.layout;
     registry.push_blobs(layout).await.map_err(failed)?;
-    let (base, entries) = (&appended.base, count(appended.entries, "entry"));
-    print(&format!("appended {entries} to {} ({base})\n", args.base))?;
-    let how = |how| appended.copied.iter().filter(|one| **one == how).count();
+    let Appended { base, entries, copied, .. } = &appended;
+    print(&format!("appended {entries} files and folders to {} ({base})\n", args.base))?;
+    let how = |how| copied.iter().filter(|one| **one == how).count();
     let [there, mounted, sent] = [Copied::There, Copied::Mounted, Copied::Sent].map(how);
     print(&format!("layers of the base image: {there} there, {mounted} mounted, {sent} copied\n"))?;
     let mut last = String::new();

@@ -35,7 +35,7 @@ pub fn is_for(annotation: &str, repository: &str, insecure: bool) -> bool {
         };
         let rest = repository.strip_prefix(one.trim_end_matches('/'));
         // Not the beginning of another name.
-        rest.is_some_and(|rest| rest.starts_with('/'))
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     })
 }
 

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -106,7 +105,7 @@ fn b10_the_same_folder_makes_the_same_layer() {
     let (one, other) = (made(&one).expect("a layer"), made(&other).expect("a layer"));
     assert_eq!(bytes(&one), bytes(&other));
     // The digest is part of what images are compared by: another library or level must not change it unnoticed.
-    insta::assert_snapshot!(one.diff_id.to_string());
+    insta::assert_snapshot!(one.diff_id.to_string(), @"sha256:5dc95f2dc32464eec4a299e14111c456d19c6e0c1de5ad267185f2882c89b443");
     let changed = folder(&[("z/1", "one"), ("a", "two"), ("m/n/o", "threE")]);
     assert_ne!(made(&changed).expect("a layer").blob.digest, one.blob.digest);
     let runs = folder(&files);
@@ -211,21 +210,13 @@ fn b10_a_folder_has_budgets() {
 #[test]
 fn b10_a_folder_has_at_most_so_many_files() {
     let many = tempfile::tempdir().expect("a folder");
-    for number in 0..=100 {
-        let inner = many.path().join(number.to_string());
-        fs::create_dir(&inner).expect("a folder");
-        let first = inner.join("0");
+    for number in 0..=MAX_ENTRIES / 1000 {
+        let first = many.path().join(format!("{number}-0"));
         fs::write(&first, "").expect("a file");
-        for name in 1..999 {
-            fs::hard_link(&first, inner.join(name.to_string())).expect("a file");
+        for name in 1..1000 {
+            fs::hard_link(&first, many.path().join(format!("{number}-{name}"))).expect("a file");
         }
     }
     let error = made(&many).expect_err("too many").to_string();
     assert_eq!(error, "the folder has more than 100000 files");
-    fs::remove_dir_all(many.path().join("100")).expect("removed");
-    fs::remove_dir_all(many.path().join("99")).expect("removed");
-    let layer = made(&many).expect("a layer");
-    assert_eq!(layer.entries, 99 * 1000 + 2);
-    let found: BTreeMap<_, _> = entries(&layer).into_iter().collect();
-    assert_eq!(found.len(), layer.entries);
 }

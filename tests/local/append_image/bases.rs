@@ -55,7 +55,7 @@ async fn b10_a_folder_is_appended_and_the_base_image_is_mounted() {
     assert_eq!((read("url"), read("base")), (format!("{image}:1.0"), base_digest.clone()));
     let digest_of_image = read("digest");
     let said = format!(
-        "appended 4 entries to {of_base} ({base_digest})\nlayers of the base image: 0 there, 2 mounted, 0 copied\n\
+        "appended 4 files and folders to {of_base} ({base_digest})\nlayers of the base image: 0 there, 2 mounted, 0 copied\n\
          pushed {image}:cvk-1, {digest_of_image}\npushed {image}:1.0, {digest_of_image}\n"
     );
     assert_eq!(run.out, said);

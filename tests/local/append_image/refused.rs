@@ -79,7 +79,7 @@ struct Base {
 impl Base {
     fn new() -> Self {
         // What a stand-in can give is text.
-        let layer: String = noise("layer", 450_000).iter().map(|b| format!("{b:02x}")).collect();
+        let layer = (0..14_000).map(|number: u32| digest(&number.to_be_bytes())).collect::<String>();
         let config = json!({"os": "linux", "rootfs": {"type": "layers", "diff_ids": [digest(b"1")]}}).to_string();
         let described = |kind: &str, bytes: &[u8]| json!({"mediaType": kind, "digest": digest(bytes), "size": bytes.len()});
         let manifest = json!({
@@ -131,7 +131,7 @@ async fn b10_a_wrong_layer_of_a_base_image_never_arrives_whole() {
             match change {
                 0 => text.replace_range(500_000..500_001, "x"),
                 1 => text.push('x'),
-                _ => text.truncate(1000),
+                _ => text.truncate(600_000),
             }
             (200, Vec::new(), text)
         })
@@ -140,7 +140,9 @@ async fn b10_a_wrong_layer_of_a_base_image_never_arrives_whole() {
         assert!(run.err.contains(said), "{run:?}");
         let asked = registry.asked();
         let puts: Vec<_> = asked.iter().filter(|one| one.line.starts_with("PUT")).collect();
-        assert!(!puts.is_empty() && !puts.iter().any(|one| one.whole), "{}", puts.len());
+        // What breaks off may do so before anything is sent.
+        assert!(change == 2 || !puts.is_empty(), "it was never sent on");
+        assert!(!puts.iter().any(|one| one.whole), "{change}: {}", puts.len());
     }
 }
 

@@ -118,6 +118,7 @@ fn b5_a_secret_is_for_the_images_that_its_annotation_names() {
         "registry.example.com:5000/",
         "ghcr.io, registry.example.com:5000/team-a",
         "registry.example.com:5000/team-a/",
+        "registry.example.com:5000/team-a/reviewer",
     ] {
         assert!(is_for(allowed, image, false), "{allowed}");
     }
