@@ -64,7 +64,7 @@ impl Append {
             .map_err(|_| FolderError::Scratch { why: "the reading ended".into() })??;
         let layout = self.image(&digest, &found, &config, layer.clone())?;
         let is_near = base.is_at(registry);
-        if is_near {
+        if is_near && base.image() != registry.image() {
             registry.mounts_from(base.image());
         }
         let mut copied = Vec::with_capacity(found.layers.len());
@@ -105,8 +105,7 @@ impl Append {
             size: blob.size,
         };
         let named = (&self.reference, digest);
-        let manifest =
-            base::manifest(named, found, &described(&config), &described(&layer.blob));
+        let manifest = base::manifest(named, found, &described(&config), &described(&layer.blob));
         let digest = Digest::of(&manifest);
         Ok(Layout { manifest: manifest.into(), digest, config, layers: vec![layer.blob] })
     }

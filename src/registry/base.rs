@@ -11,7 +11,9 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::error::shown;
-use super::manifest::{Descriptor, Digest, MANIFEST, MAX_CONFIG, MAX_LAYER, MAX_LAYERS, MAX_MANIFEST};
+use super::manifest::{
+    Descriptor, Digest, MANIFEST, MAX_CONFIG, MAX_LAYER, MAX_LAYERS, MAX_MANIFEST,
+};
 use super::reference::Reference;
 use convoke_core::text::quote;
 
@@ -186,8 +188,9 @@ fn chosen(manifests: &[WrittenDescriptor], platform: &Platform) -> Result<Descri
     let names = manifests.iter().filter_map(|one| one.platform.as_ref());
     // What describes an image is in an index, too.
     let names = names.filter(|platform| platform.os != "unknown").take(MAX_SHOWN);
-    let names: Vec<_> =
-        names.map(|platform| shown(&format!("{}/{}", platform.os, platform.architecture))).collect();
+    let names: Vec<_> = names
+        .map(|platform| shown(&format!("{}/{}", platform.os, platform.architecture)))
+        .collect();
     Err(format!("it has no image for {platform}, but for: {}", names.join(", ")))
 }
 
@@ -288,9 +291,7 @@ pub fn manifest(
     config: &Descriptor,
     layer: &Descriptor,
 ) -> Vec<u8> {
-    let described = |media_type: &str, Descriptor { digest, size }: &Descriptor| {
-        json!({"mediaType": media_type, "digest": digest.to_string(), "size": size})
-    };
+    let described = |media_type: &str, Descriptor { digest, size }: &Descriptor| json!({"mediaType": media_type, "digest": digest.to_string(), "size": size});
     let mut layers: Vec<_> =
         base.layers.iter().map(|(media_type, layer)| described(media_type, layer)).collect();
     layers.push(described(LAYER, layer));

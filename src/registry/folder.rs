@@ -183,6 +183,9 @@ impl<W: Write> Walk<W> {
     }
 
     fn not_written(&self, error: &io::Error) -> FolderError {
+        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            return FolderError::Scratch { why: error.to_string() };
+        }
         FolderError::NotRead { path: self.shown(), why: error.to_string() }
     }
 

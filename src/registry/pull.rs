@@ -198,9 +198,8 @@ impl Registry {
         loop {
             match self.send_on(&what, base, named, place.take()).await {
                 Ok(()) => return Ok(Copied::Sent),
-                Err(
-                    PushError::Registry(error) | PushError::Base(BaseError::Registry(error)),
-                ) if self.again(&mut tried, &error).await => {}
+                Err(PushError::Registry(error) | PushError::Base(BaseError::Registry(error)))
+                    if self.again(&mut tried, &error).await => {}
                 Err(error) => return Err(error),
             }
         }

@@ -79,7 +79,10 @@ pub enum BuildStrategy {
 #[serde(rename_all = "camelCase")]
 pub struct BuildAppend {
     /// The base image, with a tag or a digest. Without a registry it is one of Docker Hub.
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9.:/_-]*[A-Za-z0-9_])?(@sha256:[a-f0-9]{64})?$"))]
+    #[schemars(
+        length(min = 1, max = 512),
+        regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9.:/_-]*[A-Za-z0-9_])?(@sha256:[a-f0-9]{64})?$")
+    )]
     #[x_kube(validation = Rule::new("self.contains('@') || self.split('/')[self.split('/').size() - 1].contains(':')").message("baseImage needs a tag or a digest: NAME:TAG or NAME@sha256:..."))]
     pub base_image: String,
     /// Where the folder is in the image. It is the working directory, too. Default /app.
@@ -93,7 +96,10 @@ pub struct BuildAppend {
     pub command: Vec<String>,
     /// The user as whom it runs: name or number, perhaps with a group (`1000:1000`). Default: the one of the base image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$"))]
+    #[schemars(
+        length(min = 1, max = 64),
+        regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
+    )]
     pub user: Option<String>,
 }
 

@@ -11,12 +11,13 @@ use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
 use super::run::HELD;
 use super::stage::{Stage, parameter_name, parameter_reference};
 use super::template::{
-    BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT, WORKSPACE_GIT_AUTH,
-    WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
+    BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT,
+    WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
 use crate::api::agent_build::{AgentBuildSpec, BuildStrategy};
 use crate::api::git_sync::GitSyncSpec;
 use crate::api::{API_VERSION, keys};
+use crate::registry::Reference;
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// `apiVersion` of what is rendered.
@@ -56,6 +57,9 @@ pub enum SpecError {
         "no step that runs has the result IMAGE_DIGEST: conditions (when) of the template leave it out"
     )]
     NoDigest,
+    /// The base image is none.
+    #[error("spec.append.baseImage: {0}")]
+    InvalidBaseImage(String),
     /// No step appends to a base image.
     #[error("spec.strategy is Append, but no step that runs has the parameter {BASE_IMAGE}")]
     NothingAppends,
@@ -80,6 +84,7 @@ impl SpecError {
             Self::InvalidTag(_) => "InvalidTag",
             Self::InvalidTimeout => "InvalidTimeout",
             Self::NoDigest => "NoDigestResult",
+            Self::InvalidBaseImage(_) => "InvalidBaseImage",
             Self::NothingAppends => "StrategyNotSupported",
             Self::MissingParameter { .. } => "MissingParameter",
             Self::UnsafeValue(_) => "UnsafeValue",
@@ -285,6 +290,9 @@ fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, S
         spec.build_args.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let is_append = spec.strategy == BuildStrategy::Append;
     let append = spec.append.as_ref().filter(|_| is_append);
+    if let Some(append) = append {
+        append.base_image.parse::<Reference>().map_err(SpecError::InvalidBaseImage)?;
+    }
     let command = append.map(|append| append.command.clone()).unwrap_or_default();
     let values = BTreeMap::from([
         ("repo-url", text(&source.url)),

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::api::agent_build::AgentBuildSpec;
 use crate::cluster::hidden::Hidden;
 use crate::git::Files;
-use crate::registry::{Image, Reference};
 use crate::registry::auth::{self, Login};
+use crate::registry::{Image, Reference};
 
 /// The key of a Secret of the type `kubernetes.io/dockerconfigjson`.
 const DOCKER_CONFIG: &str = ".dockerconfigjson";

@@ -140,7 +140,8 @@ fn b10_the_configuration_keeps_what_the_base_image_says() {
     let mut want = written.clone();
     want["config"]["WorkingDir"] = json!("/app");
     want["rootfs"]["diff_ids"] = json!(["sha256:1", "sha256:2", diff_id.to_string()]);
-    let entry = json!({"created": "2026-01-01T00:00:00Z", "created_by": CREATED_BY, "comment": "/app"});
+    let entry =
+        json!({"created": "2026-01-01T00:00:00Z", "created_by": CREATED_BY, "comment": "/app"});
     want["history"].as_array_mut().expect("a list").push(entry);
     assert_eq!(made(&change(&[], None)), want);
     want["config"]["Entrypoint"] = json!(["python", "-m", "x"]);

@@ -23,11 +23,13 @@ fn made(dir: &TempDir) -> Result<Layer, FolderError> {
 /// The bytes of a layer.
 fn bytes(layer: &Layer) -> Vec<u8> {
     let mut bytes = Vec::new();
-    layer.blob.read(|piece| {
-        bytes.extend_from_slice(&piece);
-        true
-    })
-    .expect("the layer");
+    layer
+        .blob
+        .read(|piece| {
+            bytes.extend_from_slice(&piece);
+            true
+        })
+        .expect("the layer");
     bytes
 }
 
@@ -42,7 +44,8 @@ fn entries(layer: &Layer) -> Vec<(String, Told)> {
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let link = entry.link_name().expect("a name").map(|name| name.display().to_string());
         let header = entry.header();
-        let owner = (header.uid().expect("it"), header.gid().expect("it"), header.mtime().expect("it"));
+        let owner =
+            (header.uid().expect("it"), header.gid().expect("it"), header.mtime().expect("it"));
         let (kind, mode) = (header.entry_type(), header.mode().expect("a mode"));
         let mut text = String::new();
         entry.read_to_string(&mut text).expect("text");
@@ -57,7 +60,8 @@ fn b10_a_layer_has_what_the_folder_has_and_nothing_of_the_machine() {
     let dir = folder(&[("b.sh", "#!"), ("a/x", "1"), ("a.txt", "2"), (&long, "3"), ("ü", "")]);
     let mode = fs::Permissions::from_mode(0o4700);
     fs::set_permissions(dir.path().join("b.sh"), mode).expect("a mode");
-    fs::set_permissions(dir.path().join("a.txt"), fs::Permissions::from_mode(0o606)).expect("a mode");
+    fs::set_permissions(dir.path().join("a.txt"), fs::Permissions::from_mode(0o606))
+        .expect("a mode");
     fs::create_dir(dir.path().join("empty")).expect("a folder");
     symlink("../a.txt", dir.path().join("a/link")).expect("a link");
     let layer = made(&dir).expect("a layer");
@@ -82,7 +86,10 @@ fn b10_a_layer_has_what_the_folder_has_and_nothing_of_the_machine() {
     let mut tar = Vec::new();
     GzDecoder::new(&bytes(&layer)[..]).read_to_end(&mut tar).expect("gzip");
     assert_eq!(Digest::of(&tar), layer.diff_id);
-    assert_eq!((Digest::of(&bytes(&layer)), bytes(&layer).len() as u64), (layer.blob.digest, layer.blob.size));
+    assert_eq!(
+        (Digest::of(&bytes(&layer)), bytes(&layer).len() as u64),
+        (layer.blob.digest, layer.blob.size)
+    );
 }
 
 #[test]
@@ -166,8 +173,14 @@ fn b10_no_link_is_followed_and_nothing_special_is_read() {
         assert!(error.contains(why), "{error}");
     }
     let pipe = folder(&[("file", "x")]);
-    rustix::fs::mknodat(CWD, pipe.path().join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
-        .expect("a pipe");
+    rustix::fs::mknodat(
+        CWD,
+        pipe.path().join("pipe"),
+        FileType::Fifo,
+        Mode::from_raw_mode(0o600),
+        0,
+    )
+    .expect("a pipe");
     let error = made(&pipe).expect_err("a pipe").to_string();
     assert_eq!(error, "opt/app/pipe is a pipe, a socket or a device");
     let socket = folder(&[("file", "x")]);

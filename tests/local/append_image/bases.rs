@@ -95,7 +95,8 @@ async fn b10_a_folder_is_appended_and_the_base_image_is_mounted() {
     let ours: Vec<_> = requests[before..].iter().filter(|one| one.contains("team/app")).collect();
     let uploads = ours.iter().filter(|one| one.starts_with("PUT") && one.contains("/uploads/"));
     assert_eq!(uploads.count(), 2, "the layer and the configuration: {ours:#?}");
-    let mounts = ours.iter().filter(|one| one.contains("mount=") && one.contains("from=team%2Fbase"));
+    let mounts =
+        ours.iter().filter(|one| one.contains("mount=") && one.contains("from=team%2Fbase"));
     assert_eq!(mounts.count(), 2, "{ours:#?}");
     let pulled = requests[before..].iter().filter(|one| one.contains("GET /v2/team/base/blobs/"));
     assert_eq!(pulled.count(), 1, "only the configuration is pulled: {requests:#?}");
@@ -139,7 +140,8 @@ async fn b10_the_same_folder_makes_the_same_image() {
 async fn b10_a_base_image_of_docker_in_an_index_is_taken() {
     let Some(registry) = Registry::start(&Settings::default()) else { return };
     let store = Store::of(&registry);
-    let base = store.base("team/base", "only", [DOCKER_MANIFEST, DOCKER_CONFIG, DOCKER_LAYER]).await;
+    let base =
+        store.base("team/base", "only", [DOCKER_MANIFEST, DOCKER_CONFIG, DOCKER_LAYER]).await;
     let other = store.base("team/base", "other", OCI).await;
     let mut named = store.manifest("team/base", "only", &base).await;
     named["platform"] = json!({"os": "linux", "architecture": "riscv64"});
@@ -151,16 +153,13 @@ async fn b10_a_base_image_of_docker_in_an_index_is_taken() {
     let image = format!("{}/team/app", registry.host());
     for version in [":all".to_owned(), format!("@{index}"), format!(":none@{index}")] {
         let base_image = format!("{}/team/base{version}", registry.host());
-        let run = append(
-            usual().path(),
-            &base_image,
-            &image,
-            &["--tag=a", "--platform=linux/riscv64"],
-        );
+        let run =
+            append(usual().path(), &base_image, &image, &["--tag=a", "--platform=linux/riscv64"]);
         assert_eq!(run.code, 0, "{run:?}");
         assert!(run.out.contains(&format!("to {base_image} ({index})")), "{run:?}");
         let manifest = store.json("team/app/manifests/a").await;
-        for (number, layer) in manifest["layers"].as_array().expect("layers")[..2].iter().enumerate()
+        for (number, layer) in
+            manifest["layers"].as_array().expect("layers")[..2].iter().enumerate()
         {
             assert_eq!(layer["digest"], base["layers"][number]["digest"]);
             assert_eq!(layer["mediaType"], LAYER);
@@ -168,7 +167,8 @@ async fn b10_a_base_image_of_docker_in_an_index_is_taken() {
         // Nothing was asked of the image: it runs what the base image runs.
         let config = manifest["config"]["digest"].as_str().expect("a digest");
         let config = store.json(&format!("team/app/blobs/{config}")).await;
-        let want = json!({"User": "1000", "Env": ["A=1"], "Cmd": ["python3"], "WorkingDir": "/app"});
+        let want =
+            json!({"User": "1000", "Env": ["A=1"], "Cmd": ["python3"], "WorkingDir": "/app"});
         assert_eq!(config["config"], want);
     }
     let base_image = format!("{}/team/base:all", registry.host());

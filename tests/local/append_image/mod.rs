@@ -157,7 +157,8 @@ impl<'a> Store<'a> {
         });
         let config = self.blob(name, config, configuration.to_string().as_bytes()).await;
         let layers = [self.blob(name, layer, &one).await, self.blob(name, layer, &two).await];
-        let written = json!({"schemaVersion": 2, "mediaType": manifest, "config": config, "layers": layers});
+        let written =
+            json!({"schemaVersion": 2, "mediaType": manifest, "config": config, "layers": layers});
         self.manifest(name, tag, &written).await;
         written
     }

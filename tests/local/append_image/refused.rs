@@ -79,8 +79,11 @@ struct Base {
 impl Base {
     fn new() -> Self {
         // What a stand-in can give is text.
-        let layer = (0..14_000).map(|number: u32| digest(&number.to_be_bytes())).collect::<String>();
-        let config = json!({"os": "linux", "rootfs": {"type": "layers", "diff_ids": [digest(b"1")]}}).to_string();
+        let layer =
+            (0..14_000).map(|number: u32| digest(&number.to_be_bytes())).collect::<String>();
+        let config =
+            json!({"os": "linux", "rootfs": {"type": "layers", "diff_ids": [digest(b"1")]}})
+                .to_string();
         let described = |kind: &str, bytes: &[u8]| json!({"mediaType": kind, "digest": digest(bytes), "size": bytes.len()});
         let manifest = json!({
             "schemaVersion": 2, "mediaType": MANIFEST, "config": described(CONFIG, config.as_bytes()),
@@ -169,7 +172,8 @@ async fn b10_a_layer_is_followed_to_where_a_registry_keeps_it_without_credential
     assert!(run.code == 32 && run.err.contains("HTTP 503"), "{run:?}");
     let layer = digest(Base::new().layer.as_bytes());
     let asked = registry.asked();
-    let tries = asked.iter().filter(|one| one.line.starts_with("GET") && one.line.ends_with(&layer));
+    let tries =
+        asked.iter().filter(|one| one.line.starts_with("GET") && one.line.ends_with(&layer));
     assert_eq!(tries.count(), 4, "a few tries");
 }
 

@@ -159,8 +159,17 @@ fn b10_what_appends_runs_no_step_that_builds_and_none_with_privileges() {
     assert_eq!(names, ["clone", "verify", "append"]);
     for step in steps_of(&run) {
         let context = &step["securityContext"];
-        let restricted = json!([context["runAsNonRoot"], context["allowPrivilegeEscalation"], context["capabilities"], context["seccompProfile"]]);
-        assert_eq!(restricted, json!([true, false, {"drop": ["ALL"]}, {"type": "RuntimeDefault"}]), "{step}");
+        let restricted = json!([
+            context["runAsNonRoot"],
+            context["allowPrivilegeEscalation"],
+            context["capabilities"],
+            context["seccompProfile"]
+        ]);
+        assert_eq!(
+            restricted,
+            json!([true, false, {"drop": ["ALL"]}, {"type": "RuntimeDefault"}]),
+            "{step}"
+        );
     }
     let value = |name: &str| {
         let params = run["spec"]["params"].as_array().expect("a list");
@@ -177,7 +186,12 @@ fn b10_what_appends_runs_no_step_that_builds_and_none_with_privileges() {
     ] {
         assert_eq!(value(name), Some(want), "{name}");
     }
-    let results: Vec<_> = run["spec"]["pipelineSpec"]["results"].as_array().expect("results").iter().map(|one| one["name"].clone()).collect();
+    let results: Vec<_> = run["spec"]["pipelineSpec"]["results"]
+        .as_array()
+        .expect("results")
+        .iter()
+        .map(|one| one["name"].clone())
+        .collect();
     assert_eq!(results, ["IMAGE_DIGEST", "IMAGE_URL", "BASE_DIGEST"]);
     // The other strategy has none of it.
     let run = rendered(&spec(), &template).expect("rendered");
@@ -188,6 +202,13 @@ fn b10_what_appends_runs_no_step_that_builds_and_none_with_privileges() {
         append.command = vec!["$(cat /etc/passwd)".into()];
     }
     assert_eq!(rendered(&odd, &template), Err(SpecError::UnsafeValue("append-command")));
+    let mut wrong = appending();
+    if let Some(append) = &mut wrong.append {
+        append.base_image = "Team/Base:1".into();
+    }
+    let error = rendered(&wrong, &template).expect_err("it is no image");
+    assert_eq!(error.reason(), "InvalidBaseImage");
+    assert!(error.to_string().starts_with("spec.append.baseImage: it must look like"), "{error}");
     let mut without = template;
     without.steps.retain(|step| step.name != "append");
     for step in &mut without.steps {

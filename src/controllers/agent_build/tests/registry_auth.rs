@@ -55,7 +55,9 @@ fn b5_b10_a_base_image_is_pulled_with_the_credentials_that_the_annotation_gives(
     let auths = |files: BTreeMap<&'static str, String>| -> BTreeMap<String, String> {
         let config: Value = serde_json::from_str(&files["config.json"]).expect("JSON");
         let auths = config["auths"].as_object().expect("a map").iter();
-        auths.map(|(key, entry)| (key.clone(), entry["auth"].as_str().expect("it").into())).collect()
+        auths
+            .map(|(key, entry)| (key.clone(), entry["auth"].as_str().expect("it").into()))
+            .collect()
     };
     let (ours, theirs) = (STANDARD.encode("u:p"), STANDARD.encode("v:q"));
     let output = (format!("{REGISTRY}/team-b/reviewer"), ours.clone());
