@@ -7,6 +7,7 @@ mod credentials;
 mod owner;
 mod rendered;
 mod team;
+mod versions;
 use crate::support;
 
 use std::collections::BTreeMap;

@@ -21,6 +21,7 @@ pub mod failure;
 pub mod history;
 pub mod key;
 pub mod lookup;
+pub mod own_image;
 pub mod pipeline_run;
 pub mod pod_policy;
 pub mod problem;
@@ -43,6 +44,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use self::lookup::Lookup;
+use self::own_image::OwnImage;
 use self::tekton::Tekton;
 pub use self::turns::Limits;
 use self::turns::Turns;
@@ -71,6 +73,8 @@ pub struct Settings {
     pub internal_registry: Option<String>,
     /// The namespace with the shipped templates and steps.
     pub operator_namespace: String,
+    /// The operator's image, if an option says it.
+    pub operator_image: Option<String>,
     /// How many builds run at once.
     pub limits: Limits,
     /// The operator's own account, for commands that give it rights.
@@ -88,7 +92,14 @@ pub fn start<E: Send + 'static>(
     sources: Arc<BuildSources>,
 ) {
     let Shared { client, stores, write_priority } = shared;
-    let Settings { internal_registry, operator_namespace, limits, operator, dialler } = settings;
+    let Settings {
+        internal_registry,
+        operator_namespace,
+        operator_image,
+        limits,
+        operator,
+        dialler,
+    } = settings;
     let turns = Turns::new(limits);
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
@@ -103,7 +114,7 @@ pub fn start<E: Send + 'static>(
         sources,
         tekton: tekton.clone(),
         turns: turns.clone(),
-        lookup: Lookup::new(client.clone(), operator_namespace),
+        lookup: Lookup::new(client.clone(), operator_namespace, OwnImage::new(operator_image)),
         internal_registry,
         operator,
         dialler,

@@ -14,7 +14,7 @@ use super::template::{
     BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT,
     WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
-use crate::api::agent_build::{AgentBuildSpec, BuildStrategy};
+use crate::api::agent_build::{AgentBuildSpec, BuildAppend, BuildStrategy};
 use crate::api::git_sync::GitSyncSpec;
 use crate::api::{API_VERSION, keys};
 use crate::registry::Reference;
@@ -282,30 +282,50 @@ fn uses(steps: &[&ResolvedStep], workspace: &str) -> bool {
     steps.iter().any(|step| step.stage.workspaces.contains_key(workspace))
 }
 
+/// Hash of what a template gives to the build of a spec: its steps that run.
+#[must_use]
+pub fn template_hash(template: &ResolvedTemplate, spec: &AgentBuildSpec, registry: &str) -> String {
+    let values = key_values(spec, registry);
+    template.hash(|step| runs(step, &values))
+}
+
+/// The values of [`FROM_SPEC`] that conditions may ask for. All of them are part of the build key.
+fn key_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, ParameterValue> {
+    let text = |text: &str| ParameterValue::Text(text.to_owned());
+    let append = appended(spec);
+    BTreeMap::from([
+        ("subfolder", text(&spec.source.subfolder)),
+        ("dockerfile", text(append.map_or(spec.dockerfile.as_str(), |_| ""))),
+        ("image", text(&repository(spec, registry))),
+        ("insecure", text(if spec.output.insecure { "true" } else { "false" })),
+        ("strategy", text(append.map_or("Dockerfile", |_| "Append"))),
+        (BASE_IMAGE, text(append.map_or("", |append| &append.base_image))),
+    ])
+}
+
+/// To what the folder is appended.
+fn appended(spec: &AgentBuildSpec) -> Option<&BuildAppend> {
+    spec.append.as_ref().filter(|_| spec.strategy == BuildStrategy::Append)
+}
+
 /// The values of [`FROM_SPEC`].
 fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, SpecError> {
     let Build { spec, source, registry, key, .. } = build;
     let text = |text: &str| ParameterValue::Text(text.to_owned());
     let build_args =
         spec.build_args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let is_append = spec.strategy == BuildStrategy::Append;
-    let append = spec.append.as_ref().filter(|_| is_append);
+    let append = appended(spec);
     if let Some(append) = append {
         append.base_image.parse::<Reference>().map_err(SpecError::InvalidBaseImage)?;
     }
     let command = append.map(|append| append.command.clone()).unwrap_or_default();
-    let values = BTreeMap::from([
+    let mut values = key_values(spec, registry);
+    values.extend([
         ("repo-url", text(&source.url)),
         ("revision", text(&source.commit)),
-        ("subfolder", text(&spec.source.subfolder)),
-        ("dockerfile", text(if is_append { "" } else { &spec.dockerfile })),
-        ("image", text(&repository(spec, registry))),
         ("tag", ParameterValue::Text(tag(&spec.output.tag, &source.commit)?)),
         ("key-tag", ParameterValue::Text(key.tag())),
-        ("insecure", text(if spec.output.insecure { "true" } else { "false" })),
         ("build-args", ParameterValue::List(build_args)),
-        ("strategy", text(if is_append { "Append" } else { "Dockerfile" })),
-        (BASE_IMAGE, text(append.map_or("", |append| &append.base_image))),
         ("append-into", text(append.map_or("", |append| &append.into))),
         ("append-command", ParameterValue::List(command)),
         ("append-user", text(append.and_then(|append| append.user.as_deref()).unwrap_or(""))),
@@ -363,6 +383,7 @@ fn task(
         let one = |(name, bound): (&String, &Bound)| {
             let value = match (bound, types.get(name.as_str())) {
                 (Bound::Template(value), _) => json!(value),
+                (Bound::Operator(value), _) => json!(value),
                 (Bound::Spec, Some(ParameterType::List)) => {
                     json!([parameter_reference(name, "[*]")])
                 }

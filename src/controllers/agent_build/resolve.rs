@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::Controller;
 use super::key::{self, BuildKey};
 use super::lookup::LookupError;
+use super::pipeline_run::template_hash;
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
 use super::resolve_template::{BuildArgs, ResolvedStep, ResolvedTemplate};
@@ -119,9 +120,17 @@ impl Controller {
         }
         // When the annotation is removed, what was built before it is still not used.
         let rebuild = subject.asked().rebuild.or(subject.old.last_handled_rebuild.as_deref());
-        Ok(match key::build_key(spec, source, &registry, &template.hash, rebuild) {
-            Ok(key) => Ok(Resolved { registry, template, sync, key }),
-            Err(error) => Err(error.into()),
-        })
+        Ok(
+            match key::build_key(
+                spec,
+                source,
+                &registry,
+                &template_hash(&template, spec, &registry),
+                rebuild,
+            ) {
+                Ok(key) => Ok(Resolved { registry, template, sync, key }),
+                Err(error) => Err(error.into()),
+            },
+        )
     }
 }
