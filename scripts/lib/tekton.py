@@ -29,7 +29,7 @@ PROGRAMS = ("controller", "webhook", "entrypoint", "nop", "sidecarlogresults", "
 # Where manifests name an image: of a program, and of a shell for scripts.
 PROGRAM_IMAGE = "ko://"
 SHELL_IMAGE = "cgr.dev/chainguard/busybox@"
-# As Tekton's own base image has it. The shell is root's: it writes to volumes that may be anybody's.
+# As the images of a release have it. With set-security-context, nothing of Tekton may be root's.
 USER = "65532:65532"
 SECONDS = 120
 LEASE_SECONDS = 15
@@ -53,17 +53,17 @@ class Failed(Exception):
     """Tekton cannot be installed; the text says why."""
 
 
-def image(name, tools):
+def image(name, tools, user=USER):
     """The image of a program, or of the shell."""
     if name != "shell":
         files = {f"ko-app/{name}": tools / name}
-        return oci.Image(files, entrypoint=[f"/ko-app/{name}"], config={"User": USER})
+        return oci.Image(files, entrypoint=[f"/ko-app/{name}"], config={"User": user})
     busybox = shutil.which("busybox")
     if busybox is None:
         raise Failed("busybox is missing (apt-get install busybox-static)")
     listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
     links = {f"bin/{applet}": "busybox" for applet in listed if applet != "busybox"}
-    return oci.Image({"bin/busybox": Path(busybox)} | libraries(busybox), links, entrypoint=["/bin/sh"])
+    return oci.Image({"bin/busybox": Path(busybox)} | libraries(busybox), links, entrypoint=["/bin/sh"], config={"User": user})
 
 
 def push_images(tools, registry):

@@ -20,6 +20,7 @@ from test_node import CLUSTER, Cluster, run_script
 from test_tekton import BUILD_SECONDS, REGISTRY
 
 NAMESPACE = team.NAMESPACE
+TEKTON = "tekton-pipelines"
 IMAGE = f"{NAMESPACE}/reviewer"
 SOURCE = "../images/reviewer"
 # Builds run beside other tests.
@@ -499,6 +500,64 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "nine\n"})
         stage.built(commit)
         self.assertEqual(stage.note(), "nine")
+
+
+class WithoutADockerfile(unittest.TestCase):
+    """`strategy: Append`, where Pod Security `restricted` is enforced. Needs nothing of the other tests."""
+
+    def appended(self, commit):
+        """Waits until the agent runs the image of a commit; gives the status of its build."""
+
+        def look():
+            status = stage.get("agentbuilds", "appended").get("status", {})
+            assert status.get("phase") == "Succeeded", json.dumps(status, indent=1)
+            assert status["lastBuiltCommit"] == commit, json.dumps(status, indent=1)
+            assert is_ready(stage.get("agents", "appended"))
+            (pod,) = stage.pods("agent", "appended")
+            assert pod["spec"]["containers"][0]["image"] == status["builtImage"]
+            assert condition(pod, "Ready")[0] == "True"
+            return status, pod
+
+        return stage.eventually(f"the agent runs the image of {commit}", look)
+
+    def test_1_b10_a_folder_is_appended_where_restricted_is_enforced(self):
+        # Without it, Tekton's own containers say nothing of their security.
+        stage.api.merge("configmaps", TEKTON, "feature-flags", {"data": {"set-security-context": "true"}})
+        stage.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
+        base = stage.in_cluster("agent")
+        build = {
+            "strategy": "Append",
+            "append": {"baseImage": base},
+            "source": {"gitSync": {}, "subfolder": "images/appended"},
+            "output": {"image": f"{NAMESPACE}/appended", "insecure": True},
+        }
+        agent = {"buildRef": "appended", "modelAPI": "open", "model": "small", "resources": team.LITTLE}
+        head = {"apiVersion": "convoke.dev/v1alpha1", "metadata": {"name": "appended"}}
+        files = {
+            "appended-build.json": json.dumps(head | {"kind": "AgentBuild", "spec": build}),
+            "appended-agent.json": json.dumps(head | {"kind": "Agent", "spec": agent}),
+            "../images/appended/note": "one\n",
+            "../images/appended/lib/x.py": "X = 1\n",
+        }
+        digests = []
+        for note in ("one", "two"):
+            commit = stage.push(files | {"../images/appended/note": f"{note}\n"})
+            status, pod = self.appended(commit)
+            name, _, digest = status["builtImage"].partition("@")
+            self.assertEqual(name, f"{REGISTRY}/{NAMESPACE}/appended")
+            digests.append(digest)
+            said = stage.kubectl("-n", NAMESPACE, "exec", pod["metadata"]["name"], "--", "cat", "/app/note")
+            self.assertEqual(said.strip(), note)
+            self.assertRegex(status["baseDigest"], "^sha256:[0-9a-f]{64}$")
+            self.assertRegex(status["builtImage"], "@sha256:[0-9a-f]{64}$")
+            self.assertEqual(status["history"][0]["baseDigest"], status["baseDigest"])
+        self.assertNotEqual(*digests)
+        (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={status['pipelineRun']}")
+        steps = [container["name"] for container in pod["spec"]["containers"]]
+        self.assertEqual(steps, ["step-clone", "step-verify", "step-append"])
+        # Nothing of the base image was sent.
+        logs = stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "-c", "step-append")
+        self.assertRegex(logs, r"layers of the base image: \d+ there, \d+ mounted, 0 copied")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class TektonCluster(Cluster):
     def up(self):
         super().up()
         self.machine_address = json.loads((self.state / "cluster/ready").read_text())["machine"]
-        digest = tekton.image("shell", None).push(self.registry, "everything", "1")
+        digest = tekton.image("shell", None, user="0:0").push(self.registry, "everything", "1")
         self.busybox = f"{REGISTRY}/everything@{digest}"
         self.api = Api(json.loads(self.kubeconfig.read_text()))
         self.kubectl("create", "namespace", NAMESPACE)

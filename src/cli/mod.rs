@@ -2,8 +2,9 @@
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
 //! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
-//! `push-image` has those of steps of builds (`deploy/pipelines/README.md`).
+//! `push-image` and `append-image` have those of steps of builds (`deploy/pipelines/README.md`).
 
+mod append_image;
 mod approve;
 mod ask;
 mod builds;
@@ -77,6 +78,9 @@ enum Command {
     /// Push an image from an OCI image layout to its registry; a step of builds does it
     #[command(hide = true)]
     PushImage(Box<push_image::Args>),
+    /// Append a folder to a base image, and push the image; a step of builds does it
+    #[command(hide = true)]
+    AppendImage(Box<append_image::Args>),
     /// Print the plain form of the definitions of a folder
     Render(render::Args),
     /// Print all custom resource definitions as YAML
@@ -125,6 +129,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Cancel(args) => builds::cancel(&args),
         Command::Trace(args) => trace::run(&args),
         Command::PushImage(args) => push_image::run(*args),
+        Command::AppendImage(args) => append_image::run(*args),
         Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
         Command::Completions(args) => completions::run(&args),

@@ -15,7 +15,10 @@ use super::connection::block_on;
 use super::{FOUND, Failure, print};
 use crate::net::{AddressRange, Dialler, Policy};
 use crate::registry::client::Options;
-use crate::registry::{Credentials, Image, Layout, PushError, Registry, RegistryError, Tag, auth};
+use crate::registry::{
+    BaseError, Credentials, FolderError, Image, Layout, PushError, Registry, RegistryError, Tag,
+    auth,
+};
 
 /// Exit code: the registry refuses the image.
 const REFUSED: u8 = 31;
@@ -23,8 +26,14 @@ const REFUSED: u8 = 31;
 const UNREACHABLE: u8 = 32;
 /// Exit code: the layout is not what it should be.
 const INVALID: u8 = 33;
+/// Exit code: the folder has what no layer takes.
+const FOLDER: u8 = 23;
+/// Exit code: the base image is not there, or may not be pulled.
+const NO_BASE: u8 = 34;
+/// Exit code: nothing can be appended to the base image.
+const WRONG_BASE: u8 = 35;
 /// How long a push may take. A build has a time of its own (`spec.timeout`), which is shorter as a rule.
-const TOTAL: Duration = Duration::from_secs(3600);
+pub(super) const TOTAL: Duration = Duration::from_secs(3600);
 /// Bytes of the largest file of credentials: what a Secret may hold.
 const MAX_CREDENTIALS: u64 = 1 << 20;
 /// Ranges inside networks in which registries are, besides the private ones.
@@ -75,7 +84,12 @@ async fn push(args: Args) -> Result<ExitCode, Failure> {
         let (there, layers) = (pushed.there, super::count(pushed.layers, "layer"));
         print(&format!("pushed {last}, {}, {there} of {layers} were there\n", layout.digest))?;
     }
-    for (file, text) in [(&args.url_file, &last), (&args.digest_file, &layout.digest.to_string())] {
+    results(&[(&args.url_file, &last), (&args.digest_file, &layout.digest.to_string())])
+}
+
+/// Writes what a step tells.
+pub(super) fn results(all: &[(&Option<PathBuf>, &str)]) -> Result<ExitCode, Failure> {
+    for (file, text) in all {
         if let Some(file) = file {
             write(file, text).map_err(|error| {
                 Failure::new(FOUND, format!("cannot write {}: {error}", file.display()))
@@ -86,13 +100,13 @@ async fn push(args: Args) -> Result<ExitCode, Failure> {
 }
 
 /// A build's own registry is dialled: it may be anywhere but where nothing is ever dialled, such as the metadata service of a cloud.
-fn policy() -> Policy {
+pub(super) fn policy() -> Policy {
     let ranges = RANGES.iter().filter_map(|range| range.parse::<AddressRange>().ok()).collect();
     Policy { insecure: true, single_tenant: true, ranges, explains: true, api_servers: Vec::new() }
 }
 
 /// The credentials in a folder. It is mounted from a Secret, so symbolic links are followed there.
-fn credentials(folder: &str, image: &Image) -> Result<Credentials, RegistryError> {
+pub(super) fn credentials(folder: &str, image: &Image) -> Result<Credentials, RegistryError> {
     if folder.is_empty() {
         return Ok(Credentials::default());
     }
@@ -138,9 +152,14 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-fn failure(error: &PushError) -> Failure {
+pub(super) fn failure(error: &PushError) -> Failure {
     let code = match error {
         PushError::Layout(_) => INVALID,
+        PushError::Folder(FolderError::Scratch { .. }) => FOUND,
+        PushError::Folder(_) => FOLDER,
+        PushError::Base(BaseError::Registry(error)) if error.may_pass() => UNREACHABLE,
+        PushError::Base(BaseError::Registry(_)) => NO_BASE,
+        PushError::Base(BaseError::Invalid { .. }) => WRONG_BASE,
         PushError::Registry(error) if error.may_pass() => UNREACHABLE,
         PushError::Registry(_) => REFUSED,
     };

@@ -1,7 +1,7 @@
 //! Asks a registry: makes requests, signs in when the registry asks for it, and tries again what may pass by itself.
 //!
-//! Credentials go to the registry of the image and to its token service ([`auth::token_service`]), and nowhere else: no redirect is
-//! followed, and a client of [`crate::net`] sends to one origin only.
+//! Credentials go to the registry of the image and to its token service ([`auth::token_service`]), and nowhere else: a client of
+//! [`crate::net`] sends to one origin only, and no redirect is followed but for a blob that is pulled, without credentials.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::image::Image;
 use crate::net::{Client, ClientOptions, Dialler, NetError};
 
 /// How long a request may take that sends no blob.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of the largest answer. Registries repeat no blob here.
 const MAX_ANSWER: usize = 1 << 20;
 /// The pauses between tries.
@@ -50,6 +50,8 @@ pub struct Registry {
     client: Client,
     /// The value of `Authorization` that the registry takes.
     authorization: Option<HeaderValue>,
+    /// What a token is asked for. Only the first one is needed.
+    scopes: Vec<String>,
     ends: Instant,
 }
 
@@ -75,7 +77,31 @@ impl Registry {
         let client =
             connect(&dialler, &api, roots.as_deref()).map_err(|error| failed(&what, error))?;
         let ends = Instant::now() + total;
-        Ok(Self { dialler, image, api, login, roots, client, authorization: None, ends })
+        let scopes = vec![format!("repository:{}:pull,push", image.name())];
+        let authorization = None;
+        Ok(Self { dialler, image, api, login, roots, client, authorization, scopes, ends })
+    }
+
+    /// The same for an image that is only pulled.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.scopes = vec![format!("repository:{}:pull", self.image.name())];
+        self
+    }
+
+    /// Whether another image is in the same registry, asked in the same way.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        self.api == other.api
+    }
+
+    /// Whether it is asked over plain HTTP.
+    pub(super) fn is_plain_http(&self) -> bool {
+        self.api.scheme() == "http"
+    }
+
+    /// Blobs of another image of the registry are mounted, too.
+    pub(super) fn mounts_from(&mut self, image: &Image) {
+        self.scopes.push(format!("repository:{}:pull", image.name()));
     }
 
     /// The image.
@@ -133,6 +159,50 @@ impl Registry {
         self.execute(what, make()).await
     }
 
+    /// The same, without reading the body of a good answer. Redirects are good ones.
+    pub(super) async fn open(
+        &mut self,
+        what: &str,
+        make: impl Fn() -> Request,
+    ) -> Result<Response, RegistryError> {
+        let response = self.start(what, make()).await?;
+        let response = if response.status() == StatusCode::UNAUTHORIZED {
+            let asked = self.within(what, TIMEOUT, answer(response)).await?;
+            let before = self.authorization.take();
+            self.authorization = self.sign_in(what, &asked).await?;
+            if self.authorization.is_none() || self.authorization == before {
+                return Err(self.refused(what, &asked));
+            }
+            self.start(what, make()).await?
+        } else {
+            response
+        };
+        let status = response.status();
+        if status.is_success() || status.is_redirection() {
+            return Ok(response);
+        }
+        let answer = self.within(what, TIMEOUT, answer(response)).await?;
+        Err(self.refused(what, &answer))
+    }
+
+    /// Sends a request once, and waits for the headers of the answer.
+    async fn start(&self, what: &str, request: Request) -> Result<Response, RegistryError> {
+        let client = self.client.clone();
+        let request = self.authorized(request);
+        self.within(what, TIMEOUT, async move { client.execute(request).await }).await
+    }
+
+    /// Sends a request without credentials to another place, to which the registry has sent the client on.
+    pub(super) async fn elsewhere(
+        &self,
+        what: &str,
+        request: Request,
+    ) -> Result<Response, RegistryError> {
+        let client = connect(&self.dialler, request.url(), self.roots.as_deref())
+            .map_err(|error| failed(what, error))?;
+        self.within(what, TIMEOUT, async move { client.execute(request).await }).await
+    }
+
     /// Sends a request once.
     async fn execute(&self, what: &str, request: Request) -> Result<Answer, RegistryError> {
         let client = self.client.clone();
@@ -169,7 +239,7 @@ impl Registry {
 
     /// What the registry wants in `Authorization`. `None` when there is nothing to sign in with.
     async fn sign_in(
-        &self,
+        &mut self,
         what: &str,
         asked: &Answer,
     ) -> Result<Option<HeaderValue>, RegistryError> {
@@ -184,13 +254,19 @@ impl Registry {
         let url = auth::token_service(&self.api, &realm).map_err(not_used)?;
         let place = shown(&url.origin().ascii_serialization());
         let what = format!("{what}: cannot get a token from {place}");
-        let scope = format!("repository:{}:pull,push", self.image.name());
         let client = connect(&self.dialler, &url, self.roots.as_deref())
             .map_err(|error| failed(&what, error))?;
-        let request = self.question(url, service.as_deref(), &scope);
-        let answer = self
-            .within(&what, TIMEOUT, async { answer(client.execute(request).await?).await })
-            .await?;
+        let answer = loop {
+            let request = self.question(url.clone(), service.as_deref());
+            let answer = self
+                .within(&what, TIMEOUT, async { answer(client.execute(request).await?).await })
+                .await?;
+            // It may refuse all for what is not needed.
+            if !answer.status.is_client_error() || self.scopes.len() < 2 {
+                break answer;
+            }
+            self.scopes.truncate(1);
+        };
         if !answer.status.is_success() {
             return Err(self.refused(&what, &answer));
         }
@@ -200,11 +276,12 @@ impl Registry {
     }
 
     /// What a token service is asked.
-    fn question(&self, mut url: Url, service: Option<&str>, scope: &str) -> Request {
-        let about =
-            service.into_iter().map(|service| ("service", service)).chain([("scope", scope)]);
+    fn question(&self, mut url: Url, service: Option<&str>) -> Request {
+        let service = service.into_iter().map(|service| ("service", service));
         if let Login::IdentityToken(token) = &self.login {
             let mut form = Url::clone(&self.api);
+            let scopes = self.scopes.join(" ");
+            let about = service.chain([("scope", scopes.as_str())]);
             form.query_pairs_mut().clear().extend_pairs(about).extend_pairs([
                 ("grant_type", "refresh_token"),
                 ("client_id", "convoke"),
@@ -216,7 +293,8 @@ impl Registry {
             *request.body_mut() = form.query().map(|form| form.to_owned().into());
             return request;
         }
-        url.query_pairs_mut().extend_pairs(about);
+        let scopes = self.scopes.iter().map(|scope| ("scope", scope.as_str()));
+        url.query_pairs_mut().extend_pairs(service.chain(scopes));
         let mut request = Request::new(Method::GET, url);
         if let Some(value) = self.login.basic() {
             request.headers_mut().insert(AUTHORIZATION, value);

@@ -1,4 +1,4 @@
-//! (pure) The errors of a push. Foreign texts are made printable, and cut. None of them holds a credential.
+//! (pure) The errors of pushing and appending. Foreign texts are made printable, and cut. None of them holds a credential.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use serde_json::Value;
@@ -112,12 +112,67 @@ impl RegistryError {
     }
 }
 
+/// Why a folder becomes no layer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FolderError {
+    /// Something cannot be opened or read.
+    #[error("{path} cannot be read: {why}")]
+    NotRead {
+        /// The path in the image.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// Something that no layer takes.
+    #[error("{path} is {why}")]
+    NotTaken {
+        /// The path in the image.
+        path: String,
+        /// What it is.
+        why: String,
+    },
+    /// All of it is too much.
+    #[error("the folder has more than {limit}")]
+    TooLarge {
+        /// The budget, with its unit.
+        limit: String,
+    },
+    /// The layer cannot be written.
+    #[error("the layer cannot be written: {why}")]
+    Scratch {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Why nothing was appended to a base image.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BaseError {
+    /// Its registry does not give it.
+    #[error("the base image cannot be pulled: {0}")]
+    Registry(RegistryError),
+    /// It is not what a base image is.
+    #[error("nothing can be appended to {image}: {why}")]
+    Invalid {
+        /// The base image.
+        image: String,
+        /// Why.
+        why: String,
+    },
+}
+
 /// Why an image was not pushed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
     /// The layout is not what it should be.
     #[error("the image is refused: {0}")]
     Layout(#[from] LayoutError),
+    /// The folder becomes no layer.
+    #[error("the folder is refused: {0}")]
+    Folder(#[from] FolderError),
+    /// Something is wrong with the base image.
+    #[error(transparent)]
+    Base(#[from] BaseError),
     /// The registry has not taken it.
     #[error(transparent)]
     Registry(#[from] RegistryError),

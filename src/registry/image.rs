@@ -40,6 +40,12 @@ impl Image {
         DOCKER_HUB.contains(&self.registry.as_str()) || self.registry == DOCKER_HUB_SERVER
     }
 
+    /// Whether another image is in the same registry.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.registry == other.registry || (self.is_on_docker_hub() && other.is_on_docker_hub())
+    }
+
     /// The URL of the registry's API. `None` when the host is none.
     #[must_use]
     pub fn api(&self, plain_http: bool) -> Option<Url> {

@@ -46,7 +46,7 @@ pub struct Blob {
     pub digest: Digest,
     /// Its bytes.
     pub size: u64,
-    file: Arc<File>,
+    pub(super) file: Arc<File>,
 }
 
 impl Layout {

@@ -53,6 +53,12 @@ impl Digest {
         Self(hex(&Sha256::digest(bytes)))
     }
 
+    /// The digest of what was hashed.
+    #[must_use]
+    pub(super) fn of_hash(hash: Sha256) -> Self {
+        Self(hex(&hash.finalize()))
+    }
+
     /// 64 lower-case hex digits.
     #[must_use]
     pub fn hex(&self) -> &str {

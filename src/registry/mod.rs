@@ -8,20 +8,32 @@
 //! layout   opens the files of a layout, follows no symbolic link, and checks sizes and digests
 //! client   sends requests, signs in, tries again
 //! push     what is pushed, and in which order
+//! reference (pure) a base image, as people name it
+//! base     (pure) the manifest and the configuration of a base image, and what becomes of them
+//! folder   makes a layer of a folder, and follows no symbolic link there
+//! pull     manifests and blobs of a base image, and blobs that go on to another registry
+//! append   a folder, a base image, and the image that becomes of them
 //! ```
-//! What is in a layout is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
+//! What is in a layout or a folder is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
 //! dialler the caller gives.
 
+pub mod append;
 pub mod auth;
+pub mod base;
 pub mod client;
 pub mod error;
+pub mod folder;
 pub mod image;
 pub mod layout;
 pub mod manifest;
+pub mod pull;
 pub mod push;
+pub mod reference;
 
+pub use self::append::Append;
 pub use self::auth::Credentials;
 pub use self::client::Registry;
-pub use self::error::{LayoutError, PushError, RegistryError};
+pub use self::error::{BaseError, FolderError, LayoutError, PushError, RegistryError};
 pub use self::image::{Image, Tag};
 pub use self::layout::Layout;
+pub use self::reference::Reference;

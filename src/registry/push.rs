@@ -14,18 +14,18 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
-use reqwest::{Method, Request, StatusCode};
+use reqwest::{Method, Request, StatusCode, Url};
 use tokio::sync::mpsc;
 
 use super::client::{Answer, Registry, answer, failed, unreachable};
 use super::error::{LayoutError, PushError, RegistryError, shown};
 use super::image::Tag;
 use super::layout::{Blob, CHUNK, Layout};
-use super::manifest::MANIFEST;
+use super::manifest::{Descriptor, Digest, MANIFEST};
 use crate::net::NetError;
 
 /// How long nothing of a blob may move. Registries take their time with the last part, when they copy it.
-const MAX_STILL: Duration = Duration::from_secs(180);
+pub(super) const MAX_STILL: Duration = Duration::from_secs(180);
 /// Pieces of a blob that wait to be sent.
 const PIECES: usize = 2;
 /// The header with the digest of what was stored.
@@ -83,7 +83,7 @@ impl Registry {
     }
 
     /// Sends a request until the answer is good, or will not be.
-    async fn tried(
+    pub(super) async fn tried(
         &mut self,
         what: &str,
         make: impl Fn() -> Request,
@@ -102,20 +102,28 @@ impl Registry {
         }
     }
 
-    /// Pushes one blob. Returns whether the registry had it.
-    async fn push_blob(&mut self, blob: &Blob) -> Result<bool, PushError> {
-        let what = format!("cannot push {} of {}", blob.digest, self.image());
-        let url = self.url(&format!("blobs/{}", blob.digest))?;
+    /// Whether the registry has a blob of the image.
+    pub(super) async fn has_blob(
+        &mut self,
+        what: &str,
+        digest: &Digest,
+    ) -> Result<bool, RegistryError> {
+        let url = self.url(&format!("blobs/{digest}"))?;
         let make = || Request::new(Method::HEAD, url.clone());
         // A redirect leads to where the registry keeps it.
         let has = |status: &StatusCode| {
             status.is_success()
                 || matches!(*status, StatusCode::FOUND | StatusCode::TEMPORARY_REDIRECT)
         };
-        let answer = self
-            .tried(&what, make, |status| has(status) || *status == StatusCode::NOT_FOUND)
-            .await?;
-        let is_there = has(&answer.status);
+        let good = |status: &StatusCode| has(status) || *status == StatusCode::NOT_FOUND;
+        let answer = self.tried(what, make, good).await?;
+        Ok(has(&answer.status))
+    }
+
+    /// Pushes one blob. Returns whether the registry had it.
+    async fn push_blob(&mut self, blob: &Blob) -> Result<bool, PushError> {
+        let what = format!("cannot push {} of {}", blob.digest, self.image());
+        let is_there = self.has_blob(&what, &blob.digest).await?;
         // One that is sent in one piece is known to be right before anything of it leaves.
         if is_there || blob.size <= CHUNK {
             checked(blob).await?;
@@ -133,37 +141,58 @@ impl Registry {
         }
     }
 
-    /// Begins an upload, and sends a blob. The registry checks the digest as well.
+    /// Begins an upload, and sends a blob.
     async fn upload(&mut self, what: &str, blob: &Blob) -> Result<(), PushError> {
+        let place = self.begin(what).await?;
+        let named = Descriptor { digest: blob.digest.clone(), size: blob.size };
+        self.finish(what, place, &named, Pieces::of(blob.clone())).await
+    }
+
+    /// Begins an upload. Gives its URL.
+    pub(super) async fn begin(&mut self, what: &str) -> Result<Url, RegistryError> {
         let start = self.url("blobs/uploads/")?;
-        let make = || {
-            let mut request = Request::new(Method::POST, start.clone());
-            request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-            request
-        };
-        let begun = self.send(what, make).await?;
+        let begun = self.send(what, || posted(&start)).await?;
         if begun.status != StatusCode::ACCEPTED {
-            return Err(self.refused(what, &begun).into());
+            return Err(self.refused(what, &begun));
         }
+        self.place(what, &start, &begun)
+    }
+
+    /// The URL of an upload that has begun.
+    pub(super) fn place(
+        &self,
+        what: &str,
+        start: &Url,
+        begun: &Answer,
+    ) -> Result<Url, RegistryError> {
         let place = begun.headers.get(LOCATION).and_then(|value| value.to_str().ok());
         let none = || RegistryError::NotUsed {
             what: what.to_owned(),
             why: "the registry names no place for the upload".into(),
         };
-        let mut url = self.given(what, &start, place.ok_or_else(none)?)?;
-        url.query_pairs_mut().append_pair("digest", &blob.digest.to_string());
-        let (body, state) = Pieces::of(blob.clone());
+        self.given(what, start, place.ok_or_else(none)?)
+    }
+
+    /// Sends a blob to the URL of its upload. The registry checks the digest as well.
+    pub(super) async fn finish(
+        &mut self,
+        what: &str,
+        mut url: Url,
+        named: &Descriptor,
+        (body, state): (Pieces, Arc<State>),
+    ) -> Result<(), PushError> {
+        url.query_pairs_mut().append_pair("digest", &named.digest.to_string());
         let mut request = Request::new(Method::PUT, url);
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(blob.size));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(named.size));
         *request.body_mut() = Some(reqwest::Body::wrap(body));
         let (client, request) = self.prepared(request);
         let sending = async { answer(client.execute(request).await?).await };
         let sent = self.within(what, Duration::MAX, moving(sending, &state.moved)).await;
         // A blob that is wrong ends the request. What the registry says of that does not matter.
         if let Some(wrong) = state.wrong.lock().take() {
-            return Err(wrong.into());
+            return Err(wrong);
         }
         let answer = sent?.map_err(|error| match error {
             Some(error) => failed(what, error),
@@ -171,6 +200,13 @@ impl Registry {
         })?;
         if answer.status.is_success() { Ok(()) } else { Err(self.refused(what, &answer).into()) }
     }
+}
+
+/// A request that begins an upload.
+pub(super) fn posted(url: &Url) -> Request {
+    let mut request = Request::new(Method::POST, url.clone());
+    request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    request
 }
 
 /// Reads a blob that is not sent, and checks its digest.
@@ -202,35 +238,44 @@ async fn moving<T>(
     }
 }
 
+/// A part of a blob.
+pub(super) type Piece = Result<Bytes, io::Error>;
+
 /// The body of a request: a blob, while it is read.
-struct Pieces {
-    waiting: mpsc::Receiver<Result<Bytes, io::Error>>,
+pub(super) struct Pieces {
+    waiting: mpsc::Receiver<Piece>,
     left: u64,
     state: Arc<State>,
 }
 
 /// What is known of a blob that is being sent.
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// Pieces that were sent.
     moved: AtomicU64,
     /// What is wrong with it.
-    wrong: Mutex<Option<LayoutError>>,
+    pub(super) wrong: Mutex<Option<PushError>>,
 }
 
 impl Pieces {
+    /// Those that somebody sends: so many bytes.
+    pub(super) fn sent_by(size: u64) -> (mpsc::Sender<Piece>, Self, Arc<State>) {
+        let (sender, waiting) = mpsc::channel(PIECES);
+        let state = Arc::new(State::default());
+        (sender, Self { waiting, left: size, state: state.clone() }, state)
+    }
+
     /// Begins to read a blob.
     fn of(blob: Blob) -> (Self, Arc<State>) {
-        let (sender, waiting) = mpsc::channel(PIECES);
-        let (state, left) = (Arc::new(State::default()), blob.size);
+        let (sender, pieces, state) = Self::sent_by(blob.size);
         let known = state.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(wrong) = blob.read(|piece| sender.blocking_send(Ok(piece)).is_ok()) {
-                *known.wrong.lock() = Some(wrong);
+                *known.wrong.lock() = Some(wrong.into());
                 let _ = sender.blocking_send(Err(io::Error::other("the blob is wrong")));
             }
         });
-        (Self { waiting, left, state: state.clone() }, state)
+        (pieces, state)
     }
 }
 

@@ -2,6 +2,7 @@
 //! it would write into the status of a run.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod append;
 mod credentials;
 mod owner;
 mod rendered;

@@ -1,5 +1,6 @@
 //! Everything that runs a program, a Git server or files, and needs no cluster.
 
+mod append_image;
 mod behaviours;
 mod bench_parts;
 mod cli;

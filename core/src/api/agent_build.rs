@@ -22,11 +22,20 @@ use super::git_sync::{GitRef, SecretRef};
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("(self.strategy == 'Append') == has(self.append)").message("append is needed with strategy: Append, and is for that only"))]
+#[x_kube(validation = Rule::new("self.strategy != 'Append' || self.dockerfile == 'Dockerfile'").message("dockerfile does not apply with strategy: Append, which reads no Dockerfile").field_path(".dockerfile"))]
+#[x_kube(validation = Rule::new("self.strategy != 'Append' || !has(self.buildArgs) || self.buildArgs.size() == 0").message("buildArgs do not apply with strategy: Append, which reads no Dockerfile").field_path(".buildArgs"))]
 pub struct AgentBuildSpec {
     /// Where the source is.
     pub source: BuildSource,
     /// Where the image goes.
     pub output: BuildOutput,
+    /// How the image is made: by a Dockerfile, or by appending the folder to a base image (Append), which needs no privileges. Default Dockerfile.
+    #[serde(default)]
+    pub strategy: BuildStrategy,
+    /// To what the folder is appended, and how. With `strategy: Append`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub append: Option<BuildAppend>,
     /// The Dockerfile, relative to the subfolder. Default Dockerfile.
     #[serde(default = "default_dockerfile")]
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$"))]
@@ -53,6 +62,45 @@ pub struct AgentBuildSpec {
     /// How many builds that ended are kept.
     #[serde(default)]
     pub history: BuildHistory,
+}
+
+/// How the image is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BuildStrategy {
+    /// By the commands of a Dockerfile.
+    #[default]
+    Dockerfile,
+    /// By appending the folder to a base image, as one layer.
+    Append,
+}
+
+/// To what the folder is appended, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildAppend {
+    /// The base image, with a tag or a digest. Without a registry it is one of Docker Hub.
+    #[schemars(
+        length(min = 1, max = 512),
+        regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9.:/_-]*[A-Za-z0-9_])?(@sha256:[a-f0-9]{64})?$")
+    )]
+    #[x_kube(validation = Rule::new("self.contains('@') || self.split('/')[self.split('/').size() - 1].contains(':')").message("baseImage needs a tag or a digest: NAME:TAG or NAME@sha256:..."))]
+    pub base_image: String,
+    /// Where the folder is in the image. It is the working directory, too. Default /app.
+    #[serde(default = "default_into")]
+    #[schemars(length(min = 2, max = 256), regex(pattern = r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$"))]
+    #[x_kube(validation = Rule::new("!['dev', 'proc', 'run', 'sys', 'tmp'].exists(p, p == self.split('/')[1]) && !(self + '/').startsWith('/var/tmp/')").message("into must not be in /dev, /proc, /run, /sys, /tmp or /var/tmp"))]
+    pub into: String,
+    /// What the image runs: the program and its arguments. Default: what the base image runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 1024)))]
+    pub command: Vec<String>,
+    /// The user as whom it runs: name or number, perhaps with a group (`1000:1000`). Default: the one of the base image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 64),
+        regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
+    )]
+    pub user: Option<String>,
 }
 
 /// How many builds that ended are kept: in the status, and as PipelineRuns with their pods.
@@ -191,6 +239,9 @@ fn default_fetch_timeout() -> String {
 fn default_dockerfile() -> String {
     "Dockerfile".into()
 }
+fn default_into() -> String {
+    "/app".into()
+}
 fn default_mode() -> String {
     "dev".into()
 }
@@ -309,6 +360,9 @@ pub struct BuildRecord {
     /// `registry/name@sha256:…`, if it made an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// The digest of the base image, if the build tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_digest: Option<String>,
     /// When it began, in RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
@@ -333,6 +387,9 @@ pub struct AgentBuildStatus {
     /// `registry/name@sha256:…` of the last good build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_image: Option<String>,
+    /// The digest that the base image of `builtImage` had, if the build tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_digest: Option<String>,
     /// The key that `builtImage` was built for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_key: Option<String>,

@@ -16,7 +16,7 @@ use super::pipeline_run::{
 };
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
-use super::registry_auth;
+use super::registry_auth::{self, BaseImage};
 use super::resolve::Resolved;
 use super::run::Run;
 use super::template::WORKSPACE_GIT_AUTH;
@@ -121,9 +121,12 @@ impl Controller {
             };
             return Err(input(SourceReason::CredentialsNotAllowed, message, Some(hint)));
         }
+        let allowed = annotation.unwrap_or_default().to_owned();
         let data = read.data.unwrap_or_default().into_iter();
         let data = data.map(|(key, value)| (key, value.0)).collect();
-        registry_auth::files(&data, &image).map_err(|problem| secret.invalid(&problem, None))
+        let base = BaseImage::of(spec, &allowed, &image);
+        registry_auth::files(&data, &image, base.as_ref())
+            .map_err(|problem| secret.invalid(&problem, None))
     }
 
     /// Asks whether the Secrets of a run could be created, before there is a run.

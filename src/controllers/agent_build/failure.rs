@@ -96,10 +96,13 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         20 => (Source, "SubfolderMissing", "the commit has no such folder"),
         21 => (Source, "SubfolderOutside", "the folder lies outside of the repository"),
         22 => (Source, "DockerfileMissing", "the folder has no such Dockerfile"),
+        23 => (Source, "FolderRefused", "the folder has what no layer takes"),
         30 => (Build, "BuildFailed", "the image cannot be built"),
         31 => (Registry, "PushDenied", "the registry refuses the image"),
         32 => (Infrastructure, "RegistryUnreachable", "the registry cannot be reached"),
         33 => (Build, "ImageInvalid", "the image is not what a build makes"),
+        34 => (Build, "BaseImageMissing", "the base image is not there, or may not be pulled"),
+        35 => (Build, "BaseImageInvalid", "nothing can be appended to the base image"),
         40..=49 => (Policy, "PolicyFailed", "the image breaks a rule"),
         _ => return None,
     })

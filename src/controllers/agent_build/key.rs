@@ -9,7 +9,9 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::api::agent_build::{AgentBuildSpec, BuildOutput, BuildSource, BuildTrigger};
+use crate::api::agent_build::{
+    AgentBuildSpec, BuildAppend, BuildOutput, BuildSource, BuildStrategy, BuildTrigger,
+};
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The version of the encoding. Keys of different versions are never equal.
@@ -88,6 +90,8 @@ pub fn build_key(
     let AgentBuildSpec {
         source: from,
         output,
+        strategy,
+        append,
         dockerfile,
         mode: _,
         build_args,
@@ -124,6 +128,11 @@ pub fn build_key(
         encoding.text("name", name);
         encoding.text("value", value);
     }
+    if *strategy == BuildStrategy::Append
+        && let Some(append) = append
+    {
+        self::append(&mut encoding, append);
+    }
     encoding.text("registry", registry);
     encoding.text("image", image);
     encoding.text("insecure", if *insecure { "true" } else { "false" });
@@ -133,6 +142,18 @@ pub fn build_key(
     encoding.text("template", template_hash);
     encoding.option("rebuild", rebuild);
     Ok(BuildKey(encoding.finish()))
+}
+
+/// What is appended to what.
+fn append(encoding: &mut Encoding, append: &BuildAppend) {
+    let BuildAppend { base_image, into, command, user } = append;
+    encoding.text("base image", base_image);
+    encoding.text("into", into);
+    encoding.list("command", command.len());
+    for word in command {
+        encoding.text("word", word);
+    }
+    encoding.option("user", user.as_deref());
 }
 
 /// Hash of labelled values: every text carries its length and every list its count, so that no two different

@@ -11,11 +11,12 @@ use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
 use super::run::HELD;
 use super::stage::{Stage, parameter_name, parameter_reference};
 use super::template::{
-    DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT, WORKSPACE_GIT_AUTH,
-    WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
+    BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT,
+    WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
-use crate::api::agent_build::AgentBuildSpec;
+use crate::api::agent_build::{AgentBuildSpec, BuildAppend, BuildStrategy};
 use crate::api::{API_VERSION, keys};
+use crate::registry::Reference;
 use crate::sync::credentials::Access;
 use convoke_core::sync::commit::source_at::SourceAt;
 
@@ -31,6 +32,9 @@ pub const ATTEMPT: &str = "convoke.dev/attempt";
 pub const IMAGE: &str = "convoke.dev/image";
 /// Annotation on a PipelineRun that was stopped: the build key for which it was.
 pub const SUPERSEDED_BY: &str = "convoke.dev/superseded-by";
+
+/// The parameter with the base image of `strategy: Append`.
+const BASE_IMAGE: &str = "base-image";
 
 /// The longest name of a PipelineRun: Tekton puts it into labels.
 const MAX_NAME: usize = 63;
@@ -53,6 +57,20 @@ pub enum SpecError {
         "no step that runs has the result IMAGE_DIGEST: conditions (when) of the template leave it out"
     )]
     NoDigest,
+    /// The base image is none.
+    #[error("spec.append.baseImage: {0}")]
+    InvalidBaseImage(String),
+    /// No step appends to a base image.
+    #[error("spec.strategy is Append, but no step that runs has the parameter {BASE_IMAGE}")]
+    NothingAppends,
+    /// A parameter that the template requires is empty, and a step that runs takes it.
+    #[error("step {step} needs a value for parameter {name}, which the template leaves empty")]
+    MissingParameter {
+        /// The step of the template.
+        step: String,
+        /// The parameter.
+        name: String,
+    },
     /// A value that Tekton or Kubernetes would change.
     #[error("parameter {0}: the value must not contain \"$(\"")]
     UnsafeValue(&'static str),
@@ -66,6 +84,9 @@ impl SpecError {
             Self::InvalidTag(_) => "InvalidTag",
             Self::InvalidTimeout => "InvalidTimeout",
             Self::NoDigest => "NoDigestResult",
+            Self::InvalidBaseImage(_) => "InvalidBaseImage",
+            Self::NothingAppends => "StrategyNotSupported",
+            Self::MissingParameter { .. } => "MissingParameter",
             Self::UnsafeValue(_) => "UnsafeValue",
         }
     }
@@ -173,6 +194,14 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
     if !results.iter().any(|result| DIGEST_RESULTS.iter().any(|name| result["name"] == *name)) {
         return Err(SpecError::NoDigest);
     }
+    let takes = |name: &str| steps.iter().find(|step| step.parameters.contains_key(name));
+    if spec.strategy == BuildStrategy::Append && takes(BASE_IMAGE).is_none() {
+        return Err(SpecError::NothingAppends);
+    }
+    let unset = template.unset.iter().find_map(|name| takes(name).map(|step| (step, name)));
+    if let Some((step, name)) = unset {
+        return Err(SpecError::MissingParameter { step: step.name.clone(), name: name.clone() });
+    }
     // All steps are in one pod: a folder of its own is enough, and needs no storage class.
     let run = run_name(name, key, *attempt);
     let is_shared = uses(&steps, WORKSPACE_SOURCE);
@@ -262,12 +291,20 @@ pub fn template_hash(template: &ResolvedTemplate, spec: &AgentBuildSpec, registr
 /// The values of [`FROM_SPEC`] that conditions may ask for. All of them are part of the build key.
 fn key_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, ParameterValue> {
     let text = |text: &str| ParameterValue::Text(text.to_owned());
+    let append = appended(spec);
     BTreeMap::from([
         ("subfolder", text(&spec.source.subfolder)),
-        ("dockerfile", text(&spec.dockerfile)),
+        ("dockerfile", text(append.map_or(spec.dockerfile.as_str(), |_| ""))),
         ("image", text(&repository(spec, registry))),
         ("insecure", text(if spec.output.insecure { "true" } else { "false" })),
+        ("strategy", text(append.map_or("Dockerfile", |_| "Append"))),
+        (BASE_IMAGE, text(append.map_or("", |append| &append.base_image))),
     ])
+}
+
+/// To what the folder is appended.
+fn appended(spec: &AgentBuildSpec) -> Option<&BuildAppend> {
+    spec.append.as_ref().filter(|_| spec.strategy == BuildStrategy::Append)
 }
 
 /// The values of [`FROM_SPEC`].
@@ -276,6 +313,11 @@ fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, S
     let text = |text: &str| ParameterValue::Text(text.to_owned());
     let build_args =
         spec.build_args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let append = appended(spec);
+    if let Some(append) = append {
+        append.base_image.parse::<Reference>().map_err(SpecError::InvalidBaseImage)?;
+    }
+    let command = append.map(|append| append.command.clone()).unwrap_or_default();
     let mut values = key_values(spec, registry);
     values.extend([
         ("repo-url", text(&source.url)),
@@ -283,6 +325,9 @@ fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, S
         ("tag", ParameterValue::Text(tag(&spec.output.tag, &source.commit)?)),
         ("key-tag", ParameterValue::Text(key.tag())),
         ("build-args", ParameterValue::List(build_args)),
+        ("append-into", text(append.map_or("", |append| &append.into))),
+        ("append-command", ParameterValue::List(command)),
+        ("append-user", text(append.and_then(|append| append.user.as_deref()).unwrap_or(""))),
     ]);
     match values.iter().find(|(_, value)| !value.is_plain()) {
         Some((name, _)) => Err(SpecError::UnsafeValue(name)),
@@ -360,7 +405,7 @@ fn task(
 /// The results of the pipeline.
 fn results(steps: &[&ResolvedStep]) -> Vec<Value> {
     let has = |result: &&str| steps.iter().any(|step| step.stage.results.contains_key(*result));
-    let names = DIGEST_RESULTS.into_iter().chain([URL_RESULT]).filter(has);
+    let names = DIGEST_RESULTS.into_iter().chain([URL_RESULT, BASE_RESULT]).filter(has);
     let one = |name: &str| json!({"name": name, "type": "string", "value": format!("$(tasks.{TASK}.results.{name})")});
     names.map(one).collect()
 }

@@ -21,6 +21,8 @@ use super::template_error::TemplateError;
 pub struct ResolvedTemplate {
     /// The steps that are enabled, in order.
     pub steps: Vec<ResolvedStep>,
+    /// Required parameters that are empty, and that only steps with conditions take. They are missing when one of those runs.
+    pub unset: Vec<String>,
     /// Its declared version.
     pub version: Option<String>,
 }
@@ -149,16 +151,22 @@ pub fn resolve(
         errors.extend(disagreements(&steps));
     }
     let required = template.required_parameters.iter();
-    errors.extend(required.filter(|name| !set_anywhere.contains(name.as_str())).map(|name| {
-        TemplateError::MissingParameter {
-            place: format!("template {}", template.name),
-            name: name.clone(),
-        }
+    let empty = required.filter(|name| !set_anywhere.contains(name.as_str())).cloned();
+    let (unset, missing): (Vec<_>, Vec<_>) = empty.partition(|name| is_conditional(&steps, name));
+    errors.extend(missing.into_iter().map(|name| {
+        let place = format!("template {}", template.name);
+        TemplateError::MissingParameter { place, name }
     }));
     if !errors.is_empty() {
         return Err(errors);
     }
-    Ok(ResolvedTemplate { steps, version: template.version.clone() })
+    Ok(ResolvedTemplate { steps, unset, version: template.version.clone() })
+}
+
+/// Whether only steps with conditions take a parameter.
+fn is_conditional(steps: &[ResolvedStep], name: &str) -> bool {
+    let mut takes = steps.iter().filter(|step| step.parameters.contains_key(name)).peekable();
+    takes.peek().is_some() && takes.all(|step| !step.when.is_empty())
 }
 
 /// A step, and the names of the parameters that its TaskSpec declares.
@@ -216,7 +224,8 @@ fn resolve_step(
 
 /// Parameters from the AgentBuild that conditions may ask for: those that are part of the build key. What is built once for the same key must
 /// not depend on anything else, such as the commit.
-const CONDITIONAL: [&str; 4] = ["subfolder", "dockerfile", "image", "insecure"];
+const CONDITIONAL: [&str; 6] =
+    ["subfolder", "dockerfile", "image", "insecure", "strategy", "base-image"];
 
 /// A condition in which the template's own parameters have their values.
 fn condition(when: &When, globals: &BTreeMap<&str, &ParameterValue>) -> Result<When, String> {

@@ -8,7 +8,7 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::pipeline_run::{ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, without_tag};
-use super::template::{DIGEST_RESULTS, URL_RESULT};
+use super::template::{BASE_RESULT, DIGEST_RESULTS, URL_RESULT};
 use crate::api::keys;
 use crate::cluster::reflector::View;
 
@@ -50,6 +50,8 @@ pub struct Run {
     pub secrets: BTreeMap<String, String>,
     /// Its TaskRun.
     pub task_run: Option<String>,
+    /// The digest of the base image, if it tells one.
+    pub base_digest: Option<String>,
     /// How it stands.
     pub outcome: RunOutcome,
 }
@@ -109,6 +111,9 @@ impl Run {
             held: object.data["spec"]["status"] == HELD,
             secrets: secrets(&object.data["spec"]),
             task_run: task_run(status).map(str::to_owned),
+            base_digest: result(status, BASE_RESULT)
+                .filter(|digest| is_digest(digest))
+                .map(str::to_owned),
             outcome: outcome(status, image.as_deref()),
             image,
         }
@@ -166,13 +171,15 @@ fn outcome(status: &Value, image: Option<&str>) -> RunOutcome {
     }
 }
 
+/// A result, if it is not empty.
+fn result<'a>(status: &'a Value, name: &str) -> Option<&'a str> {
+    let found = status["results"].as_array()?.iter().find(|result| result["name"] == name)?;
+    found["value"].as_str().map(str::trim).filter(|value| !value.is_empty())
+}
+
 /// `image` is what the run was asked for.
 fn built(status: &Value, image: Option<&str>) -> RunOutcome {
-    let results = status["results"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let result = |name: &str| {
-        let found = results.iter().find(|result| result["name"] == name)?;
-        found["value"].as_str().map(str::trim).filter(|value| !value.is_empty())
-    };
+    let result = |name: &str| result(status, name);
     let failed = |reason: &str, message: String| RunOutcome::Failed {
         reason: reason.into(),
         message: shortened(&message),

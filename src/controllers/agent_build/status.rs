@@ -326,6 +326,7 @@ fn about_key(
             let image = record.image.clone().unwrap_or_default();
             let summary = Summary::built(&image);
             new.built_image = Some(image);
+            new.base_digest.clone_from(&record.base_digest);
             new.built_key = Some(key.to_string());
             new.last_built_commit.clone_from(&record.commit);
             summary
@@ -421,6 +422,7 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
             let image = format!("{}@{digest}", run.image.as_deref().unwrap_or(repository));
             let summary = Summary::built(&image);
             new.built_image = Some(image);
+            new.base_digest.clone_from(&run.base_digest);
             new.built_key = Some(key.to_string());
             new.last_built_commit.clone_from(&run.commit);
             new.failure = None;

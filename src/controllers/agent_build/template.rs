@@ -33,9 +33,11 @@ pub const WORKSPACE_PUSH_AUTH: &str = "push-auth";
 pub const DIGEST_RESULTS: [&str; 2] = ["IMAGE_DIGEST", "digest"];
 /// The result that names the image.
 pub const URL_RESULT: &str = "IMAGE_URL";
+/// The result that names the digest of the base image.
+pub const BASE_RESULT: &str = "BASE_DIGEST";
 
 /// Parameters whose values come from the AgentBuild and its commit. A TaskSpec gets those that it declares.
-pub const FROM_SPEC: [(&str, ParameterType); 9] = [
+pub const FROM_SPEC: [(&str, ParameterType); 14] = [
     ("repo-url", ParameterType::Text),
     ("revision", ParameterType::Text),
     ("subfolder", ParameterType::Text),
@@ -45,6 +47,11 @@ pub const FROM_SPEC: [(&str, ParameterType); 9] = [
     ("key-tag", ParameterType::Text),
     ("insecure", ParameterType::Text),
     ("build-args", ParameterType::List),
+    ("strategy", ParameterType::Text),
+    ("base-image", ParameterType::Text),
+    ("append-into", ParameterType::Text),
+    ("append-command", ParameterType::List),
+    ("append-user", ParameterType::Text),
 ];
 
 /// The parameter for Convoke's own image. Unless the template sets it, it is the image of the operator.

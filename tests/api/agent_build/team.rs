@@ -247,7 +247,9 @@ pub(super) fn install_templates(cluster: &Cluster) {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "convoke-system"}});
     cluster.apply(&namespace);
     let folder = format!("{ROOT}/deploy/pipelines");
-    for file in ["template-dev", "step-clone", "step-verify", "step-build", "step-push"] {
+    for file in
+        ["template-dev", "step-clone", "step-verify", "step-build", "step-push", "step-append"]
+    {
         let file = format!("{folder}/{file}.yaml");
         cluster.kubectl(&["apply", "--server-side", "-n", "convoke-system", "-f", &file]);
     }

@@ -4,10 +4,10 @@
 mod hostile;
 mod registry;
 mod sign_in;
-mod stand_in;
+pub(crate) mod stand_in;
 
 #[path = "../../support/registry.rs"]
-mod server;
+pub(crate) mod server;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

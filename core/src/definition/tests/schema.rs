@@ -375,3 +375,25 @@ fn m1_m3_t6_configurations_and_headers_are_checked_offline() {
         assert_eq!(findings(Kind::ModelAPI, spec.clone()), expected, "{spec}");
     }
 }
+
+#[test]
+fn b10_g10_what_does_not_go_with_append_is_refused_offline() {
+    let build = |change: Value| {
+        let mut spec = json!({"source": {"gitSync": {}}, "output": {"image": "a"}, "strategy": "Append", "append": {"baseImage": "python:3.13"}});
+        for (field, value) in change.as_object().expect("a map") {
+            spec[field] = value.clone();
+        }
+        findings(Kind::AgentBuild, spec)
+    };
+    assert_eq!(build(json!({"buildArgs": {}, "dockerfile": "Dockerfile"})), []);
+    for (change, at, code) in [
+        (json!({"strategy": "Dockerfile"}), "/spec", code::RULE),
+        (json!({"buildArgs": {"A": "1"}}), "/spec/buildArgs", code::RULE),
+        (json!({"dockerfile": "Other"}), "/spec/dockerfile", code::RULE),
+        (json!({"append": {"baseImage": "python"}}), "/spec/append/baseImage", code::RULE),
+        (json!({"append": {"baseImage": "a:1", "into": "/proc"}}), "/spec/append/into", code::RULE),
+        (json!({"append": {"baseImage": "a:1", "into": "app"}}), "/spec/append/into", code::VALUE),
+    ] {
+        assert_eq!(build(change.clone()), [(at.to_owned(), code)], "{change}");
+    }
+}

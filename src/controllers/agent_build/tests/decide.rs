@@ -34,6 +34,7 @@ fn run(key: &BuildKey, attempt: u32, outcome: RunOutcome) -> Run {
         held: false,
         secrets: BTreeMap::new(),
         task_run: None,
+        base_digest: None,
         outcome,
     }
 }

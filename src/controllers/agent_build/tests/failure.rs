@@ -86,7 +86,10 @@ fn b7_each_failure_has_a_class() {
         (31, Registry, "PushDenied"),
         (32, Infrastructure, "RegistryUnreachable"),
         (33, Build, "ImageInvalid"),
-        (34, Build, "StepFailed"),
+        (23, Source, "FolderRefused"),
+        (34, Build, "BaseImageMissing"),
+        (35, Build, "BaseImageInvalid"),
+        (36, Build, "StepFailed"),
         (41, Policy, "PolicyFailed"),
         (1, Build, "StepFailed"),
     ] {

@@ -36,6 +36,7 @@ fn run(name: &str, began: i64, outcome: RunOutcome) -> Run {
         held: false,
         secrets: BTreeMap::new(),
         task_run: None,
+        base_digest: None,
         outcome,
     }
 }
@@ -145,11 +146,14 @@ fn b7_an_image_that_was_made_meanwhile_is_taken_until_the_newest_key_has_one() {
         history: first.clone(),
         ..AgentBuildStatus::default()
     };
-    let ended = records(&first, &[was(&between, "between", 20)], &limits(5, 3));
+    let based = Run { base_digest: Some("sha256:2".into()), ..was(&between, "between", 20) };
+    let ended = records(&first, &[based], &limits(5, 3));
+    assert_eq!(ended[0].base_digest.as_deref(), Some("sha256:2"));
     let mut new = AgentBuildStatus { history: ended.clone(), ..old.clone() };
     take_what_ended(&mut new, &old);
     assert_eq!((new.built_key.as_deref(), &new.build_key), (Some(&*between), &old.build_key));
     assert_eq!(new.built_image, ended[0].image);
+    assert_eq!(new.base_digest, ended[0].base_digest);
     // What was known before is no news: a revert since stays.
     let reverted = AgentBuildStatus {
         built_key: old.built_key.clone(),

@@ -37,6 +37,13 @@ fn source() -> SourceAt {
     }
 }
 
+/// A change that appends to a base image.
+fn append(patch: Value) -> Value {
+    let mut append = json!({"baseImage": "python:3.13"});
+    merge(&mut append, patch);
+    json!({"strategy": "Append", "append": append})
+}
+
 fn key(patch: Value) -> BuildKey {
     build_key(&spec(patch), &source(), "registry:5000", "t", None).expect("a key")
 }
@@ -80,6 +87,12 @@ fn b1_what_goes_into_the_image_changes_the_key() {
         json!({"output": {"insecure": true}}),
         json!({"trigger": {"paths": ["shared"]}}),
         json!({"trigger": {"paths": []}}),
+        append(json!({})),
+        append(json!({"baseImage": "python:3.14"})),
+        append(json!({"into": "/opt"})),
+        append(json!({"command": ["ab"]})),
+        append(json!({"command": ["a", "b"]})),
+        append(json!({"user": "1000"})),
     ] {
         add(key(patch.clone()), &patch.to_string());
     }

@@ -3,15 +3,17 @@ use std::collections::BTreeSet;
 use super::super::key::build_key;
 use super::super::resolve_template::{BuildArgs, Inputs, resolve};
 use super::super::template::{self, StepSource};
+use super::super::template_error::TemplateError;
 use super::*;
 use crate::api::git_sync::GitSyncSpec;
 
 const TEMPLATE: &str = include_str!("../../../../deploy/pipelines/template-dev.yaml");
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     include_str!("../../../../deploy/pipelines/step-clone.yaml"),
     include_str!("../../../../deploy/pipelines/step-verify.yaml"),
     include_str!("../../../../deploy/pipelines/step-build.yaml"),
     include_str!("../../../../deploy/pipelines/step-push.yaml"),
+    include_str!("../../../../deploy/pipelines/step-append.yaml"),
 ];
 
 fn config_map(text: &str) -> Value {
@@ -19,7 +21,10 @@ fn config_map(text: &str) -> Value {
 }
 
 fn shipped() -> ResolvedTemplate {
-    let template = config_map(TEMPLATE);
+    resolved(&config_map(TEMPLATE)).expect("resolved")
+}
+
+fn resolved(template: &Value) -> Result<ResolvedTemplate, Vec<TemplateError>> {
     assert_eq!(template["metadata"]["name"], template::config_map_name("dev"));
     let sources: BTreeMap<_, _> = STEPS
         .iter()
@@ -37,7 +42,7 @@ fn shipped() -> ResolvedTemplate {
         .expect("a template");
     let inputs =
         Inputs { build_args: BuildArgs::Given, operator_image: "mirror.example.com/convoke:2" };
-    resolve(&parsed, &sources, "convoke-system", inputs).expect("resolved")
+    resolve(&parsed, &sources, "convoke-system", inputs)
 }
 
 fn spec() -> AgentBuildSpec {
@@ -132,6 +137,117 @@ fn b5_credentials_are_mounted_in_the_step_that_uses_them_and_in_no_other() {
 fn b3_the_shipped_template_renders() {
     let run = rendered(&spec(), &shipped()).expect("rendered");
     insta::assert_snapshot!(serde_json::to_string_pretty(&run).expect("JSON"));
+}
+
+fn appending() -> AgentBuildSpec {
+    serde_json::from_value(json!({
+        "source": {"gitSync": {}, "subfolder": "images/reviewer"},
+        "output": {"image": "newsroom/reviewer"},
+        "strategy": "Append",
+        "append": {"baseImage": "docker.io/library/python:3.13-slim", "command": ["python", "-m", "a 'b' $X; rm -rf /"], "user": "65532"},
+    }))
+    .expect("a spec")
+}
+
+/// The names of the steps of a run.
+fn steps_of(run: &Value) -> Vec<&Value> {
+    let steps = run["spec"]["pipelineSpec"]["tasks"][0]["taskSpec"]["steps"].as_array();
+    steps.expect("steps").iter().collect()
+}
+
+#[test]
+fn b10_what_appends_runs_no_step_that_builds_and_none_with_privileges() {
+    let template = shipped();
+    let run = rendered(&appending(), &template).expect("rendered");
+    let names: Vec<_> = steps_of(&run).iter().map(|step| step["name"].clone()).collect();
+    assert_eq!(names, ["clone", "verify", "append"]);
+    for step in steps_of(&run) {
+        let context = &step["securityContext"];
+        let restricted = json!([
+            context["runAsNonRoot"],
+            context["allowPrivilegeEscalation"],
+            context["capabilities"],
+            context["seccompProfile"]
+        ]);
+        assert_eq!(
+            restricted,
+            json!([true, false, {"drop": ["ALL"]}, {"type": "RuntimeDefault"}]),
+            "{step}"
+        );
+    }
+    let value = |name: &str| {
+        let params = run["spec"]["params"].as_array().expect("a list");
+        params.iter().find(|param| param["name"] == name).map(|param| param["value"].clone())
+    };
+    for (name, want) in [
+        ("strategy", json!("Append")),
+        ("base-image", json!("docker.io/library/python:3.13-slim")),
+        ("append-into", json!("/app")),
+        ("append-command", json!(["python", "-m", "a 'b' $X; rm -rf /"])),
+        ("append-user", json!("65532")),
+        ("dockerfile", json!("")),
+        ("build-args", json!([])),
+    ] {
+        assert_eq!(value(name), Some(want), "{name}");
+    }
+    let results: Vec<_> = run["spec"]["pipelineSpec"]["results"]
+        .as_array()
+        .expect("results")
+        .iter()
+        .map(|one| one["name"].clone())
+        .collect();
+    assert_eq!(results, ["IMAGE_DIGEST", "IMAGE_URL", "BASE_DIGEST"]);
+    // The other strategy has none of it.
+    let run = rendered(&spec(), &template).expect("rendered");
+    let names: Vec<_> = steps_of(&run).iter().map(|step| step["name"].clone()).collect();
+    assert_eq!(names, ["clone", "verify", "build", "push"]);
+    let mut odd = appending();
+    if let Some(append) = &mut odd.append {
+        append.command = vec!["$(cat /etc/passwd)".into()];
+    }
+    assert_eq!(rendered(&odd, &template), Err(SpecError::UnsafeValue("append-command")));
+    let mut wrong = appending();
+    if let Some(append) = &mut wrong.append {
+        append.base_image = "Team/Base:1".into();
+    }
+    let error = rendered(&wrong, &template).expect_err("it is no image");
+    assert_eq!(error.reason(), "InvalidBaseImage");
+    assert!(error.to_string().starts_with("spec.append.baseImage: it must look like"), "{error}");
+    let mut without = template;
+    without.steps.retain(|step| step.name != "append");
+    for step in &mut without.steps {
+        step.when.clear();
+    }
+    let error = rendered(&appending(), &without).expect_err("nothing appends");
+    assert_eq!((&error, error.reason()), (&SpecError::NothingAppends, "StrategyNotSupported"));
+}
+
+#[test]
+fn b4_b10_an_empty_parameter_is_missing_where_its_step_runs() {
+    let emptied = |name: &str| {
+        let mut template = config_map(TEMPLATE);
+        let text = template["data"][template::TEMPLATE_KEY].as_str().expect("a text").to_owned();
+        let mut parsed: Value = serde_json::from_str(&text).expect("JSON");
+        for parameter in parsed["globalParameters"].as_array_mut().expect("a list") {
+            if parameter["name"] == name {
+                parameter["value"] = json!("");
+            }
+        }
+        template["data"][template::TEMPLATE_KEY] = parsed.to_string().into();
+        resolved(&template)
+    };
+    // Who never builds with a Dockerfile needs no image for that.
+    let template = emptied("buildah-image").expect("resolved");
+    rendered(&appending(), &template).expect("rendered");
+    let error = rendered(&spec(), &template).expect_err("it is missing");
+    assert_eq!(
+        error.to_string(),
+        "step build needs a value for parameter buildah-image, which the template leaves empty"
+    );
+    assert_eq!(error.reason(), "MissingParameter");
+    // Every build clones.
+    let errors = emptied("git-image").expect_err("it is missing");
+    assert_eq!(errors[0].to_string(), "template dev needs a value for parameter git-image");
 }
 
 #[test]

@@ -4,7 +4,30 @@ const REGISTRY: &str = "registry.example.com:5000";
 
 fn of(data: &[(&str, &str)]) -> Result<BTreeMap<&'static str, String>, String> {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
-    let files = files(&data.collect(), &format!("{REGISTRY}/team-b/reviewer"))?;
+    of_base(data.collect(), None)
+}
+
+/// The same with a base image.
+fn with_base(
+    data: &[(&str, &str)],
+    base: &str,
+    annotation: &str,
+) -> Result<BTreeMap<&'static str, String>, String> {
+    let spec: AgentBuildSpec = serde_json::from_value(json!({
+        "source": {"gitSync": {}}, "output": {"image": "team-b/reviewer", "insecure": true},
+        "strategy": "Append", "append": {"baseImage": base},
+    }))
+    .expect("a spec");
+    let base = BaseImage::of(&spec, annotation, &format!("{REGISTRY}/team-b/reviewer"));
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
+    of_base(data.collect(), base.as_ref())
+}
+
+fn of_base(
+    data: BTreeMap<String, Vec<u8>>,
+    base: Option<&BaseImage>,
+) -> Result<BTreeMap<&'static str, String>, String> {
+    let files = files(&data, &format!("{REGISTRY}/team-b/reviewer"), base)?;
     assert!(!format!("{files:?}").contains("canary"), "{files:?}");
     Ok(files.iter().map(|(name, value)| (*name, value.get().clone())).collect())
 }
@@ -25,6 +48,44 @@ fn b5_credentials_of_one_registry_reach_the_push_and_no_others() {
     let want = json!({"auths": {REGISTRY: {"auth": "dTpw"}}}).to_string();
     assert_eq!(files, BTreeMap::from([("config.json", want), ("ca.crt", "PEM\n".into())]));
     assert!(of(&[("ca.crt", "PEM\n")]).expect("only an authority").contains_key("ca.crt"));
+}
+
+#[test]
+fn b5_b10_a_base_image_is_pulled_with_the_credentials_that_the_annotation_gives() {
+    let auths = |files: BTreeMap<&'static str, String>| -> BTreeMap<String, String> {
+        let config: Value = serde_json::from_str(&files["config.json"]).expect("JSON");
+        let auths = config["auths"].as_object().expect("a map").iter();
+        auths
+            .map(|(key, entry)| (key.clone(), entry["auth"].as_str().expect("it").into()))
+            .collect()
+    };
+    let (ours, theirs) = (STANDARD.encode("u:p"), STANDARD.encode("v:q"));
+    let output = (format!("{REGISTRY}/team-b/reviewer"), ours.clone());
+    let near = format!("{REGISTRY}/team-a/base");
+    let of = |data: &[(&str, &str)], base: &str, allowed: &str| {
+        auths(with_base(data, base, allowed).expect("files"))
+    };
+    let password = [("username", "u"), ("password", "p")];
+    let docker = docker(&json!({REGISTRY: {"auth": ours}, "other.example": {"auth": theirs}}));
+    let docker = [(DOCKER_CONFIG, docker.as_str())];
+    let far = "other.example/base";
+    for (data, base, allowed, want) in [
+        // The registry is the same, and over plain HTTP, as the entry has to say.
+        (&password[..], &near, format!("http://{REGISTRY}"), Some((near.clone(), ours.clone()))),
+        (&docker, &near, format!("http://{REGISTRY}/team-a"), Some((near.clone(), ours.clone()))),
+        (&password, &near, format!("http://{REGISTRY}/team-b"), None),
+        (&password, &near, format!("{REGISTRY}/team-a"), None),
+        // Another one: over TLS, and user and password are not for it.
+        (&docker, &far.to_owned(), far.to_owned(), Some((far.to_owned(), theirs.clone()))),
+        (&docker, &far.to_owned(), format!("http://{far}"), None),
+        (&docker, &far.to_owned(), String::new(), None),
+        (&password, &far.to_owned(), far.to_owned(), None),
+        (&docker, &"nowhere.example/base".to_owned(), "nowhere.example".to_owned(), None),
+    ] {
+        let want: BTreeMap<_, _> = [output.clone()].into_iter().chain(want).collect();
+        assert_eq!(of(data, &format!("{base}:1"), &allowed), want, "{base} {allowed}");
+    }
+    assert!(with_base(&[("ca.crt", "PEM\n")], "python:3.13", "").is_ok());
 }
 
 #[test]
@@ -59,6 +120,7 @@ fn b5_a_secret_is_for_the_images_that_its_annotation_names() {
         "registry.example.com:5000/",
         "ghcr.io, registry.example.com:5000/team-a",
         "registry.example.com:5000/team-a/",
+        "registry.example.com:5000/team-a/reviewer",
     ] {
         assert!(is_for(allowed, image, false), "{allowed}");
     }

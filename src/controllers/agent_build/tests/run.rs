@@ -131,3 +131,18 @@ fn b7_what_stops_a_run_and_which_try_it_is() {
         assert_eq!((run.stopping, run.superseded), (stops, true), "{word}");
     }
 }
+
+#[test]
+fn b10_the_digest_of_the_base_image_is_read() {
+    let of = |results: Value| read(json!({"results": results})).base_digest;
+    let digest = format!("sha256:{}", "a".repeat(64));
+    assert_eq!(of(json!([{"name": "BASE_DIGEST", "value": format!("{digest}\n")}])), Some(digest));
+    for results in [
+        json!(null),
+        json!([]),
+        json!([{"name": "BASE_DIGEST", "value": "x"}]),
+        json!([{"name": "BASE_DIGEST", "value": 7}]),
+    ] {
+        assert_eq!(of(results.clone()), None, "{results}");
+    }
+}

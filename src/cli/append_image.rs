@@ -1,0 +1,151 @@
+//! `convoke append-image`: appends a folder to a base image as one layer, and pushes the image. A step of builds runs it (`strategy: Append`).
+//!
+//! It runs nothing of the folder, and needs no rights but those of a process that reads files. The folder is hostile: regular files and links
+//! that stay in it are taken, and nothing else.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args as ClapArgs};
+
+use super::connection::block_on;
+use super::push_image::{TOTAL, credentials, failure, policy, results};
+use super::{Failure, print};
+use crate::net::Dialler;
+use crate::registry::append::{Append, Appended};
+use crate::registry::base::{Change, Platform};
+use crate::registry::client::Options;
+use crate::registry::pull::Copied;
+use crate::registry::{Credentials, Image, PushError, Reference, Registry, RegistryError, Tag};
+
+/// Append a folder to a base image.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Folder that holds the folder; from here on no symbolic link is followed
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+    /// The folder to append, relative to --root
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    subfolder: String,
+    /// The base image
+    #[arg(long, value_name = "NAME:TAG")]
+    base: Reference,
+    /// Where the folder is in the image; it becomes the working directory
+    #[arg(long, value_name = "PATH", value_parser = absolute, default_value = "/app")]
+    into: String,
+    /// As whom the image runs; empty means as the base image says
+    #[arg(long, value_name = "USER", default_value = "", hide_default_value = true)]
+    user: String,
+    /// Which image of a base image for several platforms; default: that of this machine
+    #[arg(long, value_name = "linux/ARCHITECTURE")]
+    platform: Option<Platform>,
+    /// Where to push the image, without a tag
+    #[arg(long, value_name = "HOST[:PORT]/NAME")]
+    image: Image,
+    /// A tag to give it; may be given several times
+    #[arg(long = "tag", value_name = "TAG", required = true)]
+    tags: Vec<Tag>,
+    /// Folder with docker's config.json and perhaps a ca.crt; empty means without credentials
+    #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
+    auth: String,
+    /// Push over plain HTTP; the base image is pulled so only if it is in the same registry
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
+    insecure: bool,
+    /// Folder for a file without a name
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// File that gets the image with its last tag
+    #[arg(long, value_name = "FILE")]
+    url_file: Option<PathBuf>,
+    /// File that gets the digest of the manifest
+    #[arg(long, value_name = "FILE")]
+    digest_file: Option<PathBuf>,
+    /// File that gets the digest of the base image
+    #[arg(long, value_name = "FILE")]
+    base_digest_file: Option<PathBuf>,
+    /// What the image runs; default: what the base image runs
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// A folder in an image.
+fn absolute(text: &str) -> Result<String, String> {
+    let mut parts = text.split('/');
+    let is_absolute = parts.next() == Some("");
+    if is_absolute && text.len() > 1 && parts.all(|part| !matches!(part, "" | "." | "..")) {
+        Ok(text.to_owned())
+    } else {
+        Err("it must be an absolute path, without \".\" and \"..\"".into())
+    }
+}
+
+pub fn run(args: Args) -> Result<ExitCode, Failure> {
+    block_on(append(args))
+}
+
+async fn append(args: Args) -> Result<ExitCode, Failure> {
+    let (mut base, mut registry) = clients(&args).map_err(|error| failure(&error.into()))?;
+    let append = Append {
+        reference: args.base.clone(),
+        platform: args.platform.unwrap_or_else(Platform::here),
+        root: args.root,
+        subfolder: args.subfolder,
+        scratch: args.scratch.unwrap_or_else(std::env::temp_dir),
+        change: Change {
+            into: args.into,
+            command: args.command,
+            user: Some(args.user).filter(|user| !user.is_empty()),
+        },
+    };
+    let failed = |error: PushError| failure(&error);
+    let appended = append.run(&mut base, &mut registry).await.map_err(failed)?;
+    let layout = &appended.layout;
+    registry.push_blobs(layout).await.map_err(failed)?;
+    let Appended { base, entries, copied, .. } = &appended;
+    print(&format!("appended {entries} files and folders to {} ({base})\n", args.base))?;
+    let how = |how| copied.iter().filter(|one| **one == how).count();
+    let [there, mounted, sent] = [Copied::There, Copied::Mounted, Copied::Sent].map(how);
+    print(&format!("layers of the base image: {there} there, {mounted} mounted, {sent} copied\n"))?;
+    let mut last = String::new();
+    for tag in &args.tags {
+        registry.push_manifest(layout, tag).await.map_err(failed)?;
+        last = format!("{}:{tag}", args.image);
+        print(&format!("pushed {last}, {}\n", layout.digest))?;
+    }
+    results(&[
+        (&args.url_file, &last),
+        (&args.digest_file, &layout.digest.to_string()),
+        (&args.base_digest_file, &base.to_string()),
+    ])
+}
+
+/// The clients of the base image and of the image.
+fn clients(args: &Args) -> Result<(Registry, Registry), RegistryError> {
+    let dialler = Dialler::new(policy());
+    let is_near = args.base.image.is_beside(&args.image);
+    let of_image = credentials(&args.auth, &args.image)?;
+    let of_base = credentials(&args.auth, &args.base.image)?;
+    // An authority is for the registries that the credentials are for.
+    let is_known = is_near || !of_base.login.is_anonymous();
+    let of_base = if is_known { of_base } else { Credentials::default() };
+    let options = |plain_http, credentials| Options { plain_http, credentials, total: TOTAL };
+    let base = options(args.insecure && is_near, of_base);
+    let base = Registry::new(dialler.clone(), args.base.image.clone(), base)?.read_only();
+    let registry = options(args.insecure, of_image);
+    Ok((base, Registry::new(dialler, args.image.clone(), registry)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b10_a_folder_of_an_image_is_absolute() {
+        for text in ["/app", "/opt/a.b/c-d"] {
+            assert_eq!(absolute(text).as_deref(), Ok(text));
+        }
+        for text in ["", "/", "app", "/app/", "/a//b", "/a/../b", "/./a"] {
+            assert!(absolute(text).is_err(), "{text}");
+        }
+    }
+}
