@@ -8,6 +8,7 @@
 //! layout   opens the files of a layout, follows no symbolic link, and checks sizes and digests
 //! client   sends requests, signs in, tries again
 //! push     what is pushed, and in which order
+//! fetch    asks for manifests
 //! ```
 //! What is in a layout is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
 //! dialler the caller gives.
@@ -15,6 +16,7 @@
 pub mod auth;
 pub mod client;
 pub mod error;
+pub mod fetch;
 pub mod image;
 pub mod layout;
 pub mod manifest;
@@ -25,3 +27,4 @@ pub use self::client::Registry;
 pub use self::error::{LayoutError, PushError, RegistryError};
 pub use self::image::{Image, Tag};
 pub use self::layout::Layout;
+pub use self::manifest::Digest;

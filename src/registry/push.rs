@@ -1,4 +1,4 @@
-//! Pushes an image: its blobs, then its manifest under each tag.
+//! Pushes an image: its blobs, then its manifest under each tag. Or a note: a manifest that names no blobs of an image.
 //!
 //! A blob is sent while it is read. Its last bytes leave only when its digest is right, so a registry never gets the whole of a wrong one.
 
@@ -14,14 +14,14 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
-use reqwest::{Method, Request, StatusCode};
+use reqwest::{Method, Request, StatusCode, Url};
 use tokio::sync::mpsc;
 
 use super::client::{Answer, Registry, answer, failed, unreachable};
 use super::error::{LayoutError, PushError, RegistryError, shown};
 use super::image::Tag;
 use super::layout::{Blob, CHUNK, Layout};
-use super::manifest::MANIFEST;
+use super::manifest::{Digest, EMPTY, MANIFEST};
 use crate::net::NetError;
 
 /// How long nothing of a blob may move. Registries take their time with the last part, when they copy it.
@@ -64,20 +64,51 @@ impl Registry {
     /// # Errors
     /// Why the registry does not have it.
     pub async fn push_manifest(&mut self, layout: &Layout, tag: &Tag) -> Result<(), PushError> {
+        Ok(self.put_manifest(&layout.manifest, &layout.digest, tag).await?)
+    }
+
+    /// Pushes a manifest that names only the blob `{}`, and that blob.
+    ///
+    /// # Errors
+    /// Why the registry does not have it.
+    pub async fn push_note(&mut self, manifest: &[u8], tag: &Tag) -> Result<(), RegistryError> {
+        let digest = Digest::of(EMPTY);
+        let what = format!("cannot push {digest} of {}", self.image());
+        if !self.has_blob(&what, &digest).await? {
+            let url = self.place(&what, &digest).await?;
+            let make = || {
+                let mut request = blob_request(url.clone(), EMPTY.len() as u64);
+                *request.body_mut() = Some(EMPTY.into());
+                request
+            };
+            let answer = self.send(&what, make).await?;
+            if !answer.status.is_success() {
+                return Err(self.refused(&what, &answer));
+            }
+        }
+        self.put_manifest(manifest, &Digest::of(manifest), tag).await
+    }
+
+    async fn put_manifest(
+        &mut self,
+        manifest: &[u8],
+        digest: &Digest,
+        tag: &Tag,
+    ) -> Result<(), RegistryError> {
         let what = format!("cannot push {}:{tag}", self.image());
         let url = self.url(&format!("manifests/{tag}"))?;
         let make = || {
             let mut request = Request::new(Method::PUT, url.clone());
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MANIFEST));
-            *request.body_mut() = Some(layout.manifest.clone().into());
+            *request.body_mut() = Some(manifest.to_vec().into());
             request
         };
         let answer = self.tried(&what, make, StatusCode::is_success).await?;
         let stored = answer.headers.get(CONTENT_DIGEST).and_then(|value| value.to_str().ok());
-        let wanted = layout.digest.to_string();
+        let wanted = digest.to_string();
         if let Some(stored) = stored.filter(|stored| *stored != wanted) {
             let why = format!("the registry has stored {}, and not {wanted}", shown(stored));
-            return Err(RegistryError::NotUsed { what, why }.into());
+            return Err(RegistryError::NotUsed { what, why });
         }
         Ok(())
     }
@@ -105,17 +136,7 @@ impl Registry {
     /// Pushes one blob. Returns whether the registry had it.
     async fn push_blob(&mut self, blob: &Blob) -> Result<bool, PushError> {
         let what = format!("cannot push {} of {}", blob.digest, self.image());
-        let url = self.url(&format!("blobs/{}", blob.digest))?;
-        let make = || Request::new(Method::HEAD, url.clone());
-        // A redirect leads to where the registry keeps it.
-        let has = |status: &StatusCode| {
-            status.is_success()
-                || matches!(*status, StatusCode::FOUND | StatusCode::TEMPORARY_REDIRECT)
-        };
-        let answer = self
-            .tried(&what, make, |status| has(status) || *status == StatusCode::NOT_FOUND)
-            .await?;
-        let is_there = has(&answer.status);
+        let is_there = self.has_blob(&what, &blob.digest).await?;
         // One that is sent in one piece is known to be right before anything of it leaves.
         if is_there || blob.size <= CHUNK {
             checked(blob).await?;
@@ -133,8 +154,22 @@ impl Registry {
         }
     }
 
-    /// Begins an upload, and sends a blob. The registry checks the digest as well.
-    async fn upload(&mut self, what: &str, blob: &Blob) -> Result<(), PushError> {
+    /// Whether the registry has a blob.
+    async fn has_blob(&mut self, what: &str, digest: &Digest) -> Result<bool, RegistryError> {
+        let url = self.url(&format!("blobs/{digest}"))?;
+        let make = || Request::new(Method::HEAD, url.clone());
+        // A redirect leads to where the registry keeps it.
+        let has = |status: &StatusCode| {
+            status.is_success()
+                || matches!(*status, StatusCode::FOUND | StatusCode::TEMPORARY_REDIRECT)
+        };
+        let answer =
+            self.tried(what, make, |status| has(status) || *status == StatusCode::NOT_FOUND).await?;
+        Ok(has(&answer.status))
+    }
+
+    /// Begins an upload. Gives where the blob goes.
+    async fn place(&mut self, what: &str, digest: &Digest) -> Result<Url, RegistryError> {
         let start = self.url("blobs/uploads/")?;
         let make = || {
             let mut request = Request::new(Method::POST, start.clone());
@@ -143,7 +178,7 @@ impl Registry {
         };
         let begun = self.send(what, make).await?;
         if begun.status != StatusCode::ACCEPTED {
-            return Err(self.refused(what, &begun).into());
+            return Err(self.refused(what, &begun));
         }
         let place = begun.headers.get(LOCATION).and_then(|value| value.to_str().ok());
         let none = || RegistryError::NotUsed {
@@ -151,12 +186,15 @@ impl Registry {
             why: "the registry names no place for the upload".into(),
         };
         let mut url = self.given(what, &start, place.ok_or_else(none)?)?;
-        url.query_pairs_mut().append_pair("digest", &blob.digest.to_string());
+        url.query_pairs_mut().append_pair("digest", &digest.to_string());
+        Ok(url)
+    }
+
+    /// Begins an upload, and sends a blob. The registry checks the digest as well.
+    async fn upload(&mut self, what: &str, blob: &Blob) -> Result<(), PushError> {
+        let url = self.place(what, &blob.digest).await?;
         let (body, state) = Pieces::of(blob.clone());
-        let mut request = Request::new(Method::PUT, url);
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(blob.size));
+        let mut request = blob_request(url, blob.size);
         *request.body_mut() = Some(reqwest::Body::wrap(body));
         let (client, request) = self.prepared(request);
         let sending = async { answer(client.execute(request).await?).await };
@@ -171,6 +209,15 @@ impl Registry {
         })?;
         if answer.status.is_success() { Ok(()) } else { Err(self.refused(what, &answer).into()) }
     }
+}
+
+/// The request that sends a blob, without its body.
+fn blob_request(url: Url, size: u64) -> Request {
+    let mut request = Request::new(Method::PUT, url);
+    let headers = request.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(size));
+    request
 }
 
 /// Reads a blob that is not sent, and checks its digest.

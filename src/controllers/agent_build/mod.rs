@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The only state is in custom resources. The name of a run follows from build, key and attempt, so no attempt runs twice. The status
-//! remembers how a key ended when its run is gone, which images earlier keys have, and since when a build waits for its turn. A look into
-//! the registry before building is not built yet.
+//! remembers how a key ended when its run is gone, which images earlier keys have, and since when a build waits for its turn. What a build of
+//! this name has made before is found in the registry, by a proof that only the operator can write (`proof`).
 //!
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
@@ -19,15 +19,19 @@ mod desired;
 mod diagnose;
 pub mod failure;
 pub mod history;
+pub mod internal;
 pub mod key;
 pub mod lookup;
 pub mod pipeline_run;
 pub mod pod_policy;
 pub mod problem;
+pub mod proof;
+mod questions;
 mod reconcile;
 mod registry_auth;
 mod resolve;
 pub mod resolve_template;
+mod reuse;
 pub mod run;
 mod stage;
 pub mod status;
@@ -43,6 +47,8 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use self::lookup::Lookup;
+use self::questions::Questions;
+use self::reuse::Proofs;
 use self::tekton::Tekton;
 pub use self::turns::Limits;
 use self::turns::Turns;
@@ -93,6 +99,9 @@ pub fn start<E: Send + 'static>(
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
     let tekton = Arc::new(Tekton::default());
+    let proofs = Proofs::new(client.clone(), operator_namespace.clone());
+    let endpoints = internal_registry.as_deref().map(internal::endpoints).unwrap_or_default();
+    let to_registries = dialler.trusting(endpoints);
     sources.notify(queue.clone());
     on_own_changes(&builds, &queue);
     let controller = Arc::new(Controller {
@@ -107,8 +116,18 @@ pub fn start<E: Send + 'static>(
         internal_registry,
         operator,
         dialler,
+        to_registries,
+        proofs: proofs.clone(),
+        asked: Questions::default(),
         lags: Debounce::default(),
     });
+    {
+        let proofs = proofs.clone();
+        tasks.spawn(async move {
+            proofs.obtain_key().await;
+            std::future::pending().await
+        });
+    }
     {
         let (client, tekton, queue, builds) =
             (client.clone(), tekton.clone(), queue.clone(), builds.clone());
@@ -128,6 +147,7 @@ pub fn start<E: Send + 'static>(
             turns.note(&key, status.as_ref().and_then(reconcile::queued));
         }
         let _ = tokio::time::timeout(MAX_TEKTON_WAIT, tekton.wait_known()).await;
+        proofs.key_settled().await;
         worker::run(controller, queue, CONCURRENT_RECONCILES).await;
         Ok(())
     });
@@ -146,6 +166,11 @@ struct Controller {
     internal_registry: Option<String>,
     operator: OperatorAccount,
     dialler: Dialler,
+    /// The dialler for registries. It also reaches the operator's own one.
+    to_registries: Dialler,
+    proofs: Arc<Proofs>,
+    /// What registries were asked.
+    asked: Questions,
     /// Builds whose live object is not the one of their newest commit, and since when.
     lags: Debounce,
 }
