@@ -163,8 +163,9 @@ impl Registry {
             status.is_success()
                 || matches!(*status, StatusCode::FOUND | StatusCode::TEMPORARY_REDIRECT)
         };
-        let answer =
-            self.tried(what, make, |status| has(status) || *status == StatusCode::NOT_FOUND).await?;
+        let answer = self
+            .tried(what, make, |status| has(status) || *status == StatusCode::NOT_FOUND)
+            .await?;
         Ok(has(&answer.status))
     }
 

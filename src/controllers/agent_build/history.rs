@@ -93,8 +93,7 @@ pub fn take_what_ended(new: &mut AgentBuildStatus, old: &AgentBuildStatus) {
     if has_image || (old.history.is_empty() && old.built_image.is_some()) {
         return;
     }
-    let is_new =
-        |record: &&BuildRecord| !old.history.iter().any(|known| id(known) == id(record));
+    let is_new = |record: &&BuildRecord| !old.history.iter().any(|known| id(known) == id(record));
     let good = |record: &&BuildRecord| is_good(record) && record.image.is_some();
     if let Some(record) = new.history.iter().filter(is_new).find(good).cloned() {
         new.built_image = record.image;

@@ -25,7 +25,9 @@ pub fn endpoints(registry: &str) -> Vec<Endpoint> {
 fn endpoint(registry: &str, default_port: u16) -> Endpoint {
     // In an address of IPv6 a colon is no port.
     let (host, port) = match registry.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port.parse().ok()),
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            (host, port.parse().ok())
+        }
         _ => (registry, None),
     };
     Endpoint::new(host, port.unwrap_or(default_port))

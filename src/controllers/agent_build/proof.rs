@@ -135,7 +135,8 @@ struct Annotations {
 /// [`NoProof::Other`].
 pub fn parse(manifest: &[u8]) -> Result<(Digest, Vec<u8>), NoProof> {
     let small = Some(manifest).filter(|manifest| manifest.len() <= MAX_BYTES);
-    let written: Written = small.and_then(|text| serde_json::from_slice(text).ok()).ok_or(NoProof::Other)?;
+    let written: Written =
+        small.and_then(|text| serde_json::from_slice(text).ok()).ok_or(NoProof::Other)?;
     let Written { artifact_type, annotations: Annotations { digest, mac } } = written;
     let digest = digest.parse().map_err(|_| NoProof::Other)?;
     let mac = STANDARD.decode(mac).map_err(|_| NoProof::Other)?;

@@ -98,7 +98,11 @@ enum Nothing {
 
 impl From<RegistryError> for Nothing {
     fn from(error: RegistryError) -> Self {
-        if error.may_pass() { Self::Silent(error.to_string()) } else { Self::Known(error.to_string()) }
+        if error.may_pass() {
+            Self::Silent(error.to_string())
+        } else {
+            Self::Known(error.to_string())
+        }
     }
 }
 
@@ -171,14 +175,15 @@ impl Controller {
         }
         let writing = self.write_proof(subject, resolved, &proofs, &digest);
         let written = tokio::time::timeout(TOTAL, writing).await;
-        let why = match written.unwrap_or_else(|_| Err(Nothing::Silent("it does not answer".into()))) {
-            Ok(()) => return,
-            Err(Nothing::Known(why)) => why,
-            Err(Nothing::Silent(why)) => {
-                self.asked.is_silent_now(registry);
-                why
-            }
-        };
+        let why =
+            match written.unwrap_or_else(|_| Err(Nothing::Silent("it does not answer".into()))) {
+                Ok(()) => return,
+                Err(Nothing::Known(why)) => why,
+                Err(Nothing::Silent(why)) => {
+                    self.asked.is_silent_now(registry);
+                    why
+                }
+            };
         tracing::info!(object = %subject.key, why, "the image will not be found again: its registry has no proof of it");
     }
 
@@ -209,7 +214,8 @@ impl Controller {
             let files = self.of_registry(subject, resolved).await;
             let files = files.map_err(|error| Nothing::Known(error.to_string()))?;
             if let Some(config) = files.get(CONFIG) {
-                credentials.login = auth::login(config.get().as_bytes(), &image).map_err(Nothing::Known)?;
+                credentials.login =
+                    auth::login(config.get().as_bytes(), &image).map_err(Nothing::Known)?;
             }
             credentials.roots = files.get(AUTHORITIES).map(|pem| pem.get().clone().into_bytes());
         }

@@ -149,7 +149,8 @@ async fn v12_behind_a_proxy_only_the_proxy_is_resolved_and_judged() {
 #[tokio::test]
 async fn o11_an_endpoint_that_the_operator_names_is_reached_and_no_other() {
     let (door, other) = (Door::new(), Door::new());
-    let names = Names::new(&[("registry.test", &[&["127.0.0.1"]]), ("alias.test", &[&["127.0.0.1"]])]);
+    let names =
+        Names::new(&[("registry.test", &[&["127.0.0.1"]]), ("alias.test", &[&["127.0.0.1"]])]);
     let port = door.url("registry.test").port().unwrap();
     let dialler = dialler(Policy::default(), &names);
     assert!(door.dial(&dialler, &door.url("registry.test")).await.is_some());

@@ -203,8 +203,10 @@ async fn b5_v55_a_run_gets_the_credentials_of_one_registry() {
     let said = team.reason("reviewer", "CredentialsNotAllowed").await;
     assert!(!said.contains("registry.test:5000/other"), "what it is for is not told: {said}");
     assert!(team.runs().await.is_empty());
-    let ours =
-        format!("convoke.dev/registries=registry.test:5000/other,registry.test:5000/{}", team.namespace);
+    let ours = format!(
+        "convoke.dev/registries=registry.test:5000/other,registry.test:5000/{}",
+        team.namespace
+    );
     team.kubectl(&["annotate", "--overwrite", "secret", "team-push", &ours]);
     let run = team.begun("reviewer").await;
     let files = texts(&team.mounted(&run, "push-auth").await);

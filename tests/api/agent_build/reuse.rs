@@ -1,6 +1,7 @@
 //! An image that was built before is found again, in a real registry. Tekton's controller is not here: the tests push what a build would.
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use convoke::api::agent_build::BuildRecord;
 use convoke::registry::client::Options;
@@ -16,6 +17,8 @@ struct Stage<'c> {
     team: Team<'c>,
     registry: Registry,
     login: auth::Login,
+    /// The questions about proofs that this test has asked itself.
+    own: AtomicUsize,
 }
 
 impl<'c> Stage<'c> {
@@ -29,7 +32,8 @@ impl<'c> Stage<'c> {
         } else {
             auth::Login::Anonymous
         };
-        Some(Self { team: Team::new(cluster).await, registry, login })
+        let own = AtomicUsize::new(0);
+        Some(Self { team: Team::new(cluster).await, registry, login, own })
     }
 
     fn start(&self) -> Controller {
@@ -38,7 +42,8 @@ impl<'c> Stage<'c> {
 
     /// An AgentBuild with this image, below the namespace.
     fn apply(&self, name: &str, image: &str, more: &Value) {
-        let mut output = json!({"image": format!("{}/{image}", self.team.namespace), "insecure": true});
+        let mut output =
+            json!({"image": format!("{}/{image}", self.team.namespace), "insecure": true});
         for (key, value) in more.as_object().expect("a map") {
             output[key] = value.clone();
         }
@@ -71,13 +76,15 @@ impl<'c> Stage<'c> {
 
     /// What is in place of the proof of a key.
     async fn proof(&self, image: &str, key: &str) -> Option<Vec<u8>> {
+        self.own.fetch_add(1, Ordering::Relaxed);
         self.client(image).manifest(&proof_of(key)).await.expect("an answer")
     }
 
-    /// The requests about the proofs of an image.
+    /// The requests of the operator about the proofs of an image.
     fn asked(&self, image: &str) -> usize {
         let path = format!("/{image}/manifests/cvk-");
-        self.registry.requests().iter().filter(|one| one.starts_with("GET") && one.contains(&path)).count()
+        let is = |one: &&String| one.starts_with("GET") && one.contains(&path);
+        self.registry.requests().iter().filter(is).count() - self.own.load(Ordering::Relaxed)
     }
 
     async fn building(&self, name: &str) -> AgentBuildStatus {
@@ -157,7 +164,11 @@ async fn b1_a_build_that_is_made_anew_finds_its_image_in_the_registry() {
     assert_eq!(condition(&found, "Ready"), Some(("True", "Built")));
     let said = format!("found {image} in the registry, where an earlier build has left it");
     assert_eq!((found.message.as_deref(), &found.pipeline_run), (Some(said.as_str()), &None));
-    let [BuildRecord { pipeline_run: None, result: BuildResult::Succeeded, image: Some(kept), .. }] = &found.history[..]
+    let [
+        BuildRecord {
+            pipeline_run: None, result: BuildResult::Succeeded, image: Some(kept), ..
+        },
+    ] = &found.history[..]
     else {
         panic!("{:?}", found.history);
     };
@@ -201,11 +212,27 @@ async fn b1_a_found_image_needs_neither_a_trigger_nor_tekton() {
     // The registry asks for a password.
     let registry = stage.registry.host();
     team.kubectl(&[
-        "create", "secret", "generic", "push",
-        &format!("--from-literal=username={USER}"), &format!("--from-literal=password={PASSWORD}"),
+        "create",
+        "secret",
+        "generic",
+        "push",
+        &format!("--from-literal=username={USER}"),
+        &format!("--from-literal=password={PASSWORD}"),
     ]);
-    team.kubectl(&["annotate", "secret", "push", &format!("convoke.dev/registries=http://{registry}/{}", team.namespace)]);
-    team.kubectl(&["create", "role", "push", "--verb=get", "--resource=secrets", "--resource-name=push"]);
+    team.kubectl(&[
+        "annotate",
+        "secret",
+        "push",
+        &format!("convoke.dev/registries=http://{registry}/{}", team.namespace),
+    ]);
+    team.kubectl(&[
+        "create",
+        "role",
+        "push",
+        "--verb=get",
+        "--resource=secrets",
+        "--resource-name=push",
+    ]);
     team.bind("push", "--role=push");
     team.bind("builds", "--clusterrole=convoke-builds");
     let controller = stage.start();
@@ -254,7 +281,8 @@ async fn b1_what_somebody_else_has_pushed_first_is_not_used() {
     let evil = stage.push("shared", "evil", &format!("cvk-{key}")).await;
     let mut client = stage.client("shared");
     let text = String::from_utf8(proof.clone()).expect("text");
-    let good = writer.built_image.as_deref().and_then(|image| image.rsplit_once('@')).expect("a digest").1;
+    let good =
+        writer.built_image.as_deref().and_then(|image| image.rsplit_once('@')).expect("a digest").1;
     let swapped = text.replace(good, &evil);
     assert_ne!(swapped, text);
     for (what, manifest) in [
@@ -314,7 +342,8 @@ async fn b1_a_registry_that_does_not_answer_is_waited_for_once_and_not_for_each_
     }
     team.commit_all(&controller, &names, '1', Some('a'), None);
     for name in &names {
-        let building = team.until(name, "it builds", |s| s.phase == Some(BuildPhase::Building)).await;
+        let building =
+            team.until(name, "it builds", |s| s.phase == Some(BuildPhase::Building)).await;
         assert_eq!(building.attempt, Some(1));
     }
     let mut came = Vec::new();
@@ -343,7 +372,10 @@ async fn b1_v47_in_the_operators_registry_an_image_begins_with_the_namespace() {
         let said = team.reason(name, "ImagePathNotAllowed").await;
         assert!(said.contains(&format!("does not begin with {}/", team.namespace)), "{said}");
         let status = team.status(name).await;
-        assert_eq!((status.phase, condition(&status, "Stalled")), (Some(BuildPhase::Failed), Some(("True", "ImagePathNotAllowed"))));
+        assert_eq!(
+            (status.phase, condition(&status, "Stalled")),
+            (Some(BuildPhase::Failed), Some(("True", "ImagePathNotAllowed")))
+        );
     }
     // Elsewhere it may have any name. Nobody is there.
     let output = json!({"registry": "127.0.0.1:1", "image": "reviewer", "insecure": true});

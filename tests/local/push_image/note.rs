@@ -57,9 +57,17 @@ async fn b1_a_note_is_pushed_and_read_again_and_a_manifest_is_found_by_its_diges
     // A tag moves; what it named stays.
     client.push_note(&two, &tag("a")).await.expect("pushed");
     assert_eq!(client.manifest(&tag("a")).await, Ok(Some(two.clone())));
-    assert_eq!((client.has_manifest(&of(&one)).await, client.has_manifest(&of(&two)).await), (Ok(true), Ok(true)));
-    let puts: Vec<_> = registry.requests().into_iter().filter(|one| one.starts_with("PUT")).collect();
-    assert_eq!(puts.iter().filter(|one| one.contains("/uploads/")).count(), 1, "the blob is sent once: {puts:?}");
+    assert_eq!(
+        (client.has_manifest(&of(&one)).await, client.has_manifest(&of(&two)).await),
+        (Ok(true), Ok(true))
+    );
+    let puts: Vec<_> =
+        registry.requests().into_iter().filter(|one| one.starts_with("PUT")).collect();
+    assert_eq!(
+        puts.iter().filter(|one| one.contains("/uploads/")).count(),
+        1,
+        "the blob is sent once: {puts:?}"
+    );
     // An image that was pushed as builds do it is found, too.
     let layout = Layout::usual("x");
     let image = format!("{}/team/app", registry.host());
@@ -71,7 +79,10 @@ async fn b1_a_note_is_pushed_and_read_again_and_a_manifest_is_found_by_its_diges
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b1_a_registry_with_a_password_is_asked_with_it() {
-    let Some(registry) = Registry::start(&Settings { password: true, ..Settings::default() }) else { return };
+    let Some(registry) = Registry::start(&Settings { password: true, ..Settings::default() })
+    else {
+        return;
+    };
     let login = |password: &str| Login::Password { user: USER.into(), password: password.into() };
     let mut right = client(&registry.host(), login(PASSWORD));
     right.push_note(&note("x"), &tag("a")).await.expect("pushed");
@@ -110,7 +121,9 @@ async fn b1_a_registry_that_is_slow_or_says_too_much_ends_in_time() {
     // A redirect is not followed.
     let elsewhere = StandIn::start(|_, _| Some((200, Vec::new(), String::new()))).await;
     let place = format!("http://{}/v2/team/app/manifests/a", elsewhere.address);
-    let server = StandIn::start(move |_, _| Some((307, vec![("location", place.clone())], String::new()))).await;
+    let server =
+        StandIn::start(move |_, _| Some((307, vec![("location", place.clone())], String::new())))
+            .await;
     let mut client = client(&server.address.to_string(), Login::Anonymous);
     client.manifest(&tag("a")).await.expect_err("a redirect");
     assert!(client.has_manifest(&of(b"x")).await.is_err());
@@ -121,7 +134,8 @@ async fn b1_a_registry_that_is_slow_or_says_too_much_ends_in_time() {
 async fn b1_a_registry_inside_the_network_is_asked_only_if_it_is_the_operators_own() {
     let Some(registry) = Registry::start(&Settings::default()) else { return };
     let host = registry.host();
-    let options = || Options { plain_http: true, credentials: Credentials::default(), total: TOTAL };
+    let options =
+        || Options { plain_http: true, credentials: Credentials::default(), total: TOTAL };
     let other = Dialler::new(Policy::default()).trusting(vec![Endpoint::new("127.0.0.1", 1)]);
     for dialler in [Dialler::new(Policy::default()), other] {
         let image = format!("{host}/team/app").parse().expect("an image");

@@ -21,7 +21,10 @@ fn g10_b1_an_image_in_the_shared_registry_begins_with_the_namespace() {
     let catalog = load(&[("b.yaml", &build("", "image: other/b"))]);
     let problem = &catalog.problems[0];
     assert_eq!(problem.message, "the image \"other/b\" does not begin with team/");
-    assert!(problem.hint.as_deref().is_some_and(|hint| hint.starts_with("write team/b: ")), "{problem:?}");
+    assert!(
+        problem.hint.as_deref().is_some_and(|hint| hint.starts_with("write team/b: ")),
+        "{problem:?}"
+    );
     assert!(catalog.definitions.is_empty() && catalog.broken.len() == 1);
 }
 

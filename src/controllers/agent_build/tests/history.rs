@@ -102,7 +102,10 @@ fn b1_an_image_counts_only_for_its_own_key() {
     assert_eq!(image_of(&history, &key), None);
     let history =
         records(&history, &[run("one", 20, built()), run("two", 30, built())], &limits(5, 3));
-    assert_eq!(image_of(&history, &key).and_then(|record| record.pipeline_run.as_deref()), Some("two"));
+    assert_eq!(
+        image_of(&history, &key).and_then(|record| record.pipeline_run.as_deref()),
+        Some("two")
+    );
 }
 
 #[test]
@@ -180,7 +183,10 @@ fn b1_what_was_found_is_a_good_build_without_a_run() {
     let old = [found(KEY, 10), found(&other, 20), again.clone()];
     let history = records(&old, &[run("good", 25, built())], &limits(5, 3));
     // One a key, and the newest of it.
-    let keys: Vec<_> = history.iter().map(|record| (record.pipeline_run.as_deref(), record.key.as_str())).collect();
+    let keys: Vec<_> = history
+        .iter()
+        .map(|record| (record.pipeline_run.as_deref(), record.key.as_str()))
+        .collect();
     assert_eq!(keys, [(None, KEY), (Some("good"), KEY), (None, other.as_str())]);
     assert_eq!(image_of(&history, &BuildKey::parse(KEY).expect("a key")), Some(&again));
     // It says nothing of how long a build takes.
@@ -192,8 +198,15 @@ fn b1_what_was_found_is_a_good_build_without_a_run() {
     assert!(is_surplus(&run("good", 25, built()), &status));
     // A build between, which ended while another key is wanted, is news beside one that was found.
     let newest = "n".repeat(64);
-    let was = AgentBuildStatus { build_key: Some(newest), history: old[..1].to_vec(), ..AgentBuildStatus::default() };
-    let mut new = AgentBuildStatus { history: records(&old[..1], &[run("good", 25, built())], &limits(5, 3)), ..was.clone() };
+    let was = AgentBuildStatus {
+        build_key: Some(newest),
+        history: old[..1].to_vec(),
+        ..AgentBuildStatus::default()
+    };
+    let mut new = AgentBuildStatus {
+        history: records(&old[..1], &[run("good", 25, built())], &limits(5, 3)),
+        ..was.clone()
+    };
     take_what_ended(&mut new, &was);
     assert_eq!(new.built_key.as_deref(), Some(KEY));
 }

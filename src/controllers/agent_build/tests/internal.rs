@@ -10,7 +10,8 @@ fn spec(image: &str, insecure: bool) -> AgentBuildSpec {
 #[test]
 fn b1_v47_in_the_shared_registry_an_image_begins_with_its_namespace() {
     let internal = "registry.convoke-system.svc:5000";
-    let is_allowed = |registry: &str, image: &str| allows(internal, registry, &spec(image, true), "team");
+    let is_allowed =
+        |registry: &str, image: &str| allows(internal, registry, &spec(image, true), "team");
     assert!(is_allowed(internal, "team/reviewer") && is_allowed(internal, "team/a/b"));
     for image in ["reviewer", "team", "team2/reviewer", "other/team/reviewer", "team-reviewer"] {
         assert!(!is_allowed(internal, image), "{image}");
@@ -33,7 +34,8 @@ fn b1_v47_in_the_shared_registry_an_image_begins_with_its_namespace() {
 
 #[test]
 fn b1_a_registry_is_dialled_at_its_port() {
-    let at = |registry: &str| endpoints(registry).iter().map(Endpoint::to_string).collect::<Vec<_>>();
+    let at =
+        |registry: &str| endpoints(registry).iter().map(Endpoint::to_string).collect::<Vec<_>>();
     assert_eq!(at("Registry.test:5000"), ["registry.test:5000"]);
     assert_eq!(at("registry.test"), ["registry.test:443", "registry.test:80"]);
     assert_eq!(at("[::1]:5000"), ["[::1]:5000"]);

@@ -21,7 +21,8 @@ fn digest(digit: char) -> Digest {
 #[test]
 fn b1_a_proof_is_of_one_image_of_one_build_and_of_one_operator() {
     let (operator, one, two) = (proof_key(7), key('1'), key('2'));
-    let (here, there) = (image("registry.test:5000/team/reviewer"), image("registry.test/team/reviewer"));
+    let (here, there) =
+        (image("registry.test:5000/team/reviewer"), image("registry.test/team/reviewer"));
     let about = About { namespace: "team", name: "reviewer", key: &one, image: &here };
     let proof = operator.proof(about, &digest('a'));
     assert_eq!(operator.digest(about, &proof), Ok(digest('a')));
@@ -91,4 +92,12 @@ fn b1_what_is_no_proof_proves_nothing() {
     for bytes in [&b""[..], b"{}", b"[]", b"null", &good[..good.len() - 1], &[0xff; 20]] {
         assert_eq!(operator.digest(about, bytes), Err(NoProof::Other));
     }
+}
+
+#[test]
+fn b1_a_proof_that_another_program_has_computed_is_one() {
+    let (operator, zero, image) = (proof_key(7), key('0'), image("r.example/team/a"));
+    let about = About { namespace: "team", name: "a", key: &zero, image: &image };
+    let seed = include_bytes!("../../../../fuzz/corpus/registry/seed-5");
+    assert_eq!(operator.digest(about, &seed[1..]), Ok(digest('1')));
 }
