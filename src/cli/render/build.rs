@@ -22,7 +22,7 @@ use crate::controllers::agent_build::template::{
     STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, config_map_name, parse,
 };
 use crate::controllers::agent_build::template_error::TemplateError;
-use crate::definition::Limits;
+use crate::definition::{Context, Limits};
 use crate::definition::document::{self, Budget};
 use crate::git::{self, GitError, open_local};
 use convoke_core::sync::commit::source_at::SourceAt;
@@ -75,7 +75,10 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let loaded = load(&args.path, |path| args.context.resolve(path))?;
+    let loaded = load(&args.path, |path| {
+        let context = args.context.resolve(path)?;
+        Ok(Context { namespace: args.namespace.clone(), ..context })
+    })?;
     if print_errors(&loaded) {
         return Err(Failure::new(FOUND, "the folder has errors, so it has no builds")
             .hint("convoke validate shows warnings too"));
