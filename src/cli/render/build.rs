@@ -22,8 +22,8 @@ use crate::controllers::agent_build::template::{
     STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, config_map_name, parse,
 };
 use crate::controllers::agent_build::template_error::TemplateError;
-use crate::definition::{Context, Limits};
 use crate::definition::document::{self, Budget};
+use crate::definition::{Context, Limits};
 use crate::git::{self, GitError, open_local};
 use convoke_core::sync::commit::source_at::SourceAt;
 use convoke_core::text::nearest;

@@ -119,10 +119,12 @@ impl<'c> Stage<'c> {
         .await;
     }
 
-    /// Waits until the controller has done all that came before.
-    async fn barrier(&self, controller: &Controller, name: &str) {
-        self.team.commit(controller, name, '9', Some('f'));
+    /// Has the reviewer looked at, at a commit that touches other files, and waits until the controller has done all that came before.
+    async fn barrier(&self, controller: &Controller, name: &str, commit: char) {
         self.apply(name, name, &json!({}));
+        let both = ["reviewer".to_owned(), name.to_owned()];
+        self.team.commit_all(controller, &both, commit, Some('a'), None);
+        self.team.touch("reviewer");
         self.building(name).await;
     }
 }
@@ -177,14 +179,11 @@ async fn b1_a_build_that_is_made_anew_finds_its_image_in_the_registry() {
     assert_eq!(stage.asked("reviewer"), 2);
 
     // At rest nothing is asked, nor after a restart with another commit.
-    for name in ["barrier-1", "barrier-2"] {
-        team.commit(&controller, "reviewer", '2', Some('a'));
-        team.touch("reviewer");
-        stage.barrier(&controller, name).await;
+    for (name, commit) in [("barrier-1", '2'), ("barrier-2", '3')] {
+        stage.barrier(&controller, name, commit).await;
         assert_eq!((stage.asked("reviewer"), team.status("reviewer").await), (2, found.clone()));
         drop(controller);
         controller = stage.start();
-        team.commit(&controller, "reviewer", '3', Some('a'));
     }
 
     // Another key is built, and a revert to what was found needs no registry.
@@ -298,6 +297,7 @@ async fn b1_what_somebody_else_has_pushed_first_is_not_used() {
     client.push_note(&proof, &proof_of(&key)).await.expect("pushed");
     stage.delete("writer").await;
     stage.apply("writer", "shared", &json!({}));
+    team.commit(&controller, "writer", '1', Some('a'));
     assert_eq!(image_of(&stage.succeeded("writer", &key).await), image_of(&writer));
     drop(controller);
 }

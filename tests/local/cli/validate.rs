@@ -188,7 +188,7 @@ fn g10_validate_prints_sarif_for_code_scanning() {
                 "text": "mcpServers: MCPServer \"search\" is not in this commit\nHint: add the MCPServer to the repository, or create it in the namespace"
               },
               "ruleId": "CVK0301",
-              "ruleIndex": 23
+              "ruleIndex": 24
             }
           ],
           "tool": {
