@@ -476,7 +476,7 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
 
         def succeeded(before=None):
             found = stage.get("agentbuilds", "anew")
-            assert found["metadata"]["uid"] != before, "it was not made anew yet"
+            assert found and found["metadata"]["uid"] != before, "it was not made anew yet"
             assert found.get("status", {}).get("phase") == "Succeeded", json.dumps(found.get("status"), indent=1)
             return found
 
