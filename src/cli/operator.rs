@@ -85,6 +85,9 @@ pub struct Args {
     /// Registry of builds that name none
     #[arg(long)]
     internal_registry: Option<String>,
+    /// Image of Convoke, with which builds push [default: that of its own pod]
+    #[arg(long, env = "CONVOKE_IMAGE")]
+    image: Option<String>,
     /// Builds that run at once
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     max_builds: u32,
@@ -301,6 +304,7 @@ fn start_controllers(
     if has_builds {
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,
+            operator_image: args.image,
             operator_namespace: args.operator_namespace,
             limits: agent_build::Limits {
                 total: usize::try_from(args.max_builds).unwrap_or(usize::MAX),

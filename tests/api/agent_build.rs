@@ -7,6 +7,7 @@ mod owner;
 mod rendered;
 mod reuse;
 mod team;
+mod versions;
 
 #[path = "../support/registry.rs"]
 mod registry;

@@ -16,10 +16,13 @@ use crate::cli::plan::print_errors;
 use crate::cli::validate::{Loaded, load};
 use crate::cli::{FOUND, Failure, USAGE, escaped, print};
 use crate::controllers::agent_build::key::build_key;
-use crate::controllers::agent_build::pipeline_run::{Build, render};
-use crate::controllers::agent_build::resolve_template::{BuildArgs, ResolvedTemplate, resolve};
+use crate::controllers::agent_build::own_image::PUBLISHED;
+use crate::controllers::agent_build::pipeline_run::{Build, render, template_hash};
+use crate::controllers::agent_build::resolve_template::{
+    BuildArgs, Inputs, ResolvedTemplate, resolve,
+};
 use crate::controllers::agent_build::template::{
-    STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, config_map_name, parse,
+    STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, VERSION_KEY, config_map_name, parse,
 };
 use crate::controllers::agent_build::template_error::TemplateError;
 use crate::definition::document::{self, Budget};
@@ -61,6 +64,9 @@ pub struct Args {
     /// Registry of builds that name none, as --internal-registry of the operator
     #[arg(long, value_name = "HOST")]
     registry: Option<String>,
+    /// Image of the operator [default: the published one of this version]
+    #[arg(long)]
+    image: Option<String>,
     /// URL of the repository, as spec.url of the GitSync
     #[arg(long)]
     url: Option<String>,
@@ -96,10 +102,11 @@ fn pipeline_run(args: &Args, loaded: &Loaded) -> Result<Value, Failure> {
         Failure::new(USAGE, "spec.output.registry is not set")
             .hint("name the registry of the operator: --registry HOST")
     })?;
-    let template = template(&spec, args.templates.as_deref())?;
+    let image = args.image.as_deref().unwrap_or(PUBLISHED);
+    let template = template(&spec, args.templates.as_deref(), image)?;
     let source = source(args, loaded, &spec)?;
     let wrong = |error: String| Failure::new(FOUND, format!("AgentBuild {}: {error}", args.name));
-    let key = build_key(&spec, &source, registry, &template.hash, None)
+    let key = build_key(&spec, &source, registry, &template_hash(&template, &spec, registry), None)
         .map_err(|error| wrong(error.to_string()).hint("is it committed?"))?;
     let build = Build {
         secrets: None,
@@ -164,14 +171,20 @@ fn source(args: &Args, loaded: &Loaded, spec: &AgentBuildSpec) -> Result<SourceA
 /// A ConfigMap with a template or a step.
 struct ConfigMap {
     template: Option<String>,
+    /// Whether declared versions count.
+    versions: bool,
     step: StepSource,
 }
 
 /// The template of a build, as the controller resolves it.
-fn template(spec: &AgentBuildSpec, own: Option<&Path>) -> Result<ResolvedTemplate, Failure> {
+fn template(
+    spec: &AgentBuildSpec,
+    own: Option<&Path>,
+    image: &str,
+) -> Result<ResolvedTemplate, Failure> {
     let mut maps = BTreeMap::new();
     for (name, text) in SHIPPED {
-        maps.extend(config_maps(name, text)?);
+        maps.extend(config_maps(name, text, true)?);
     }
     if let Some(folder) = own {
         maps.extend(read(folder)?);
@@ -186,10 +199,13 @@ fn template(spec: &AgentBuildSpec, own: Option<&Path>) -> Result<ResolvedTemplat
         namespaces: places.clone(),
     });
     let parsed = found.and_then(|found| parse(&name, found.template.as_deref()));
-    let parsed = parsed.map_err(|error| failure(&[error]))?;
+    let mut parsed = parsed.map_err(|error| failure(&[error]))?;
+    let versions = maps.get(&name).is_some_and(|found| found.versions);
+    parsed.version = parsed.version.filter(|_| versions);
     let steps = maps.into_iter().map(|(name, map)| (name, map.step)).collect();
     let build_args = if spec.build_args.is_empty() { BuildArgs::None } else { BuildArgs::Given };
-    resolve(&parsed, &steps, &places, build_args).map_err(|errors| failure(&errors))
+    let inputs = Inputs { build_args, operator_image: image };
+    resolve(&parsed, &steps, &places, inputs).map_err(|errors| failure(&errors))
 }
 
 fn failure(errors: &[TemplateError]) -> Failure {
@@ -221,13 +237,17 @@ fn read(folder: &Path) -> Result<BTreeMap<String, ConfigMap>, Failure> {
         }
         let text =
             std::fs::read_to_string(&path).map_err(|error| refused(&path, error.to_string()))?;
-        maps.extend(config_maps(&path.display().to_string(), &text)?);
+        maps.extend(config_maps(&path.display().to_string(), &text, false)?);
     }
     Ok(maps)
 }
 
-/// The ConfigMaps of a text, by name. Other documents are left alone.
-fn config_maps(file: &str, text: &str) -> Result<BTreeMap<String, ConfigMap>, Failure> {
+/// The ConfigMaps of a text, by name. Other documents are left alone. `versions`: whether declared versions count.
+fn config_maps(
+    file: &str,
+    text: &str,
+    versions: bool,
+) -> Result<BTreeMap<String, ConfigMap>, Failure> {
     let Limits { documents, depth, nodes, .. } = Limits::default();
     let parsed = document::parse(text, Budget { documents, depth, nodes });
     let faults = parsed.faulty.into_iter().flat_map(|faulty| faulty.faults);
@@ -240,8 +260,12 @@ fn config_maps(file: &str, text: &str) -> Result<BTreeMap<String, ConfigMap>, Fa
         let name = value["metadata"]["name"].as_str()?.to_owned();
         let data = |key: &str| value["data"][key].as_str().map(str::to_owned);
         let labelled = value["metadata"]["labels"][STEP_LABEL] == "true";
-        let step = StepSource { labelled, task_spec: data(STEP_KEY) };
-        Some((name, ConfigMap { template: data(TEMPLATE_KEY), step }))
+        let step = StepSource {
+            labelled,
+            task_spec: data(STEP_KEY),
+            version: data(VERSION_KEY).filter(|_| versions),
+        };
+        Some((name, ConfigMap { template: data(TEMPLATE_KEY), versions, step }))
     });
     Ok(maps.collect())
 }

@@ -71,8 +71,8 @@ pub enum KeyError {
     },
 }
 
-/// The key of a build. `registry` is the registry host that is really used; `template_hash` covers steps and their
-/// parameters as far as they don't come from the spec. `rebuild` is the value of the annotation `convoke.dev/rebuild`: what was built before
+/// The key of a build. `registry` is the registry host that is really used; `template_hash` is that of
+/// [`super::pipeline_run::template_hash`]. `rebuild` is the value of the annotation `convoke.dev/rebuild`: what was built before
 /// it was set is not used again.
 ///
 /// # Errors
@@ -155,7 +155,7 @@ impl Encoding {
         self.bytes(value.as_bytes());
     }
 
-    fn option(&mut self, label: &str, value: Option<&str>) {
+    pub(super) fn option(&mut self, label: &str, value: Option<&str>) {
         self.list(label, usize::from(value.is_some()));
         if let Some(value) = value {
             self.bytes(value.as_bytes());

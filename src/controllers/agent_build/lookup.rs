@@ -13,8 +13,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-use super::resolve_template::{BuildArgs, ResolvedTemplate, resolve};
-use super::template::{self, STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY};
+use super::own_image::OwnImage;
+use super::resolve_template::{BuildArgs, Inputs, ResolvedTemplate, resolve};
+use super::template::{self, STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, VERSION_KEY};
 use super::template_error::TemplateError;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::store::Key;
@@ -29,6 +30,8 @@ const MAX_KEPT_ANSWERS: usize = 256;
 struct KeptConfigMap {
     template: Option<String>,
     step: StepSource,
+    /// Whether declared versions count: it is in the operator's namespace.
+    versions: bool,
 }
 
 /// A ConfigMap; `None` when there is none of that name.
@@ -59,14 +62,15 @@ impl From<CallError> for LookupError {
 pub struct Lookup {
     client: Client,
     operator_namespace: String,
+    own_image: OwnImage,
     kept: Mutex<HashMap<Key, (Instant, Answer)>>,
 }
 
 impl Lookup {
     /// Looks into a build's own namespace, then into this one.
     #[must_use]
-    pub fn new(client: Client, operator_namespace: String) -> Self {
-        Self { client, operator_namespace, kept: Mutex::default() }
+    pub fn new(client: Client, operator_namespace: String, own_image: OwnImage) -> Self {
+        Self { client, operator_namespace, own_image, kept: Mutex::default() }
     }
 
     /// The template of a mode, resolved.
@@ -86,7 +90,9 @@ impl Lookup {
             config_map: config_map.clone(),
             namespaces: namespaces.clone(),
         })?;
-        let parsed = template::parse(&config_map, found.template.as_deref())?;
+        let mut parsed = template::parse(&config_map, found.template.as_deref())?;
+        parsed.version = parsed.version.filter(|_| found.versions);
+        let operator_image = self.own_image.get(&self.client, &self.operator_namespace).await?;
         let mut sources = BTreeMap::new();
         for step in parsed.steps.iter().filter(|step| step.enabled) {
             if sources.contains_key(&step.config_map) {
@@ -96,7 +102,8 @@ impl Lookup {
                 sources.insert(step.config_map.clone(), found.step.clone());
             }
         }
-        resolve(&parsed, &sources, &namespaces, build_args).map_err(LookupError::Template)
+        let inputs = Inputs { build_args, operator_image };
+        resolve(&parsed, &sources, &namespaces, inputs).map_err(LookupError::Template)
     }
 
     fn namespaces<'a>(&'a self, own: &'a str) -> Vec<&'a str> {
@@ -120,7 +127,9 @@ impl Lookup {
             return Ok(answer.clone());
         }
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
-        let answer = call(api.get_opt(&key.name)).await?.map(|found| Arc::new(read(found)));
+        let answer = call(api.get_opt(&key.name))
+            .await?
+            .map(|found| Arc::new(read(found, key.namespace == self.operator_namespace)));
         let mut kept = self.kept();
         if kept.len() >= MAX_KEPT_ANSWERS {
             kept.retain(|_, (since, _)| now.duration_since(*since) < ANSWER_LIFETIME);
@@ -134,12 +143,17 @@ impl Lookup {
     }
 }
 
-fn read(config_map: ConfigMap) -> KeptConfigMap {
+fn read(config_map: ConfigMap, versions: bool) -> KeptConfigMap {
     let labels = config_map.metadata.labels.unwrap_or_default();
     let mut data = config_map.data.unwrap_or_default();
     let labelled = labels.get(STEP_LABEL).is_some_and(|value| value == "true");
     KeptConfigMap {
         template: data.remove(TEMPLATE_KEY),
-        step: StepSource { labelled, task_spec: data.remove(STEP_KEY) },
+        step: StepSource {
+            labelled,
+            task_spec: data.remove(STEP_KEY),
+            version: data.remove(VERSION_KEY).filter(|_| versions),
+        },
+        versions,
     }
 }

@@ -22,6 +22,7 @@ pub mod history;
 pub mod internal;
 pub mod key;
 pub mod lookup;
+pub mod own_image;
 pub mod pipeline_run;
 pub mod pod_policy;
 pub mod problem;
@@ -47,6 +48,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use self::lookup::Lookup;
+use self::own_image::OwnImage;
 use self::questions::Questions;
 use self::reuse::Proofs;
 use self::tekton::Tekton;
@@ -77,6 +79,8 @@ pub struct Settings {
     pub internal_registry: Option<String>,
     /// The namespace with the shipped templates and steps.
     pub operator_namespace: String,
+    /// The operator's image, if an option says it.
+    pub operator_image: Option<String>,
     /// How many builds run at once.
     pub limits: Limits,
     /// The operator's own account, for commands that give it rights.
@@ -94,7 +98,14 @@ pub fn start<E: Send + 'static>(
     sources: Arc<BuildSources>,
 ) {
     let Shared { client, stores, write_priority } = shared;
-    let Settings { internal_registry, operator_namespace, limits, operator, dialler } = settings;
+    let Settings {
+        internal_registry,
+        operator_namespace,
+        operator_image,
+        limits,
+        operator,
+        dialler,
+    } = settings;
     let turns = Turns::new(limits);
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
@@ -112,7 +123,7 @@ pub fn start<E: Send + 'static>(
         sources,
         tekton: tekton.clone(),
         turns: turns.clone(),
-        lookup: Lookup::new(client.clone(), operator_namespace),
+        lookup: Lookup::new(client.clone(), operator_namespace, OwnImage::new(operator_image)),
         internal_registry,
         operator,
         dialler,

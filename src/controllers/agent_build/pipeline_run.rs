@@ -253,21 +253,36 @@ fn uses(steps: &[&ResolvedStep], workspace: &str) -> bool {
     steps.iter().any(|step| step.stage.workspaces.contains_key(workspace))
 }
 
+/// Hash of what a template gives to the build of a spec: its steps that run.
+#[must_use]
+pub fn template_hash(template: &ResolvedTemplate, spec: &AgentBuildSpec, registry: &str) -> String {
+    let values = key_values(spec, registry);
+    template.hash(|step| runs(step, &values))
+}
+
+/// The values of [`FROM_SPEC`] that conditions may ask for. All of them are part of the build key.
+fn key_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, ParameterValue> {
+    let text = |text: &str| ParameterValue::Text(text.to_owned());
+    BTreeMap::from([
+        ("subfolder", text(&spec.source.subfolder)),
+        ("dockerfile", text(&spec.dockerfile)),
+        ("image", text(&repository(spec, registry))),
+        ("insecure", text(if spec.output.insecure { "true" } else { "false" })),
+    ])
+}
+
 /// The values of [`FROM_SPEC`].
 fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, SpecError> {
     let Build { spec, source, registry, key, .. } = build;
     let text = |text: &str| ParameterValue::Text(text.to_owned());
     let build_args =
         spec.build_args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let values = BTreeMap::from([
+    let mut values = key_values(spec, registry);
+    values.extend([
         ("repo-url", text(&source.url)),
         ("revision", text(&source.commit)),
-        ("subfolder", text(&spec.source.subfolder)),
-        ("dockerfile", text(&spec.dockerfile)),
-        ("image", text(&repository(spec, registry))),
         ("tag", ParameterValue::Text(tag(&spec.output.tag, &source.commit)?)),
         ("key-tag", ParameterValue::Text(key.tag())),
-        ("insecure", text(if spec.output.insecure { "true" } else { "false" })),
         ("build-args", ParameterValue::List(build_args)),
     ]);
     match values.iter().find(|(_, value)| !value.is_plain()) {
@@ -323,6 +338,7 @@ fn task(
         let one = |(name, bound): (&String, &Bound)| {
             let value = match (bound, types.get(name.as_str())) {
                 (Bound::Template(value), _) => json!(value),
+                (Bound::Operator(value), _) => json!(value),
                 (Bound::Spec, Some(ParameterType::List)) => {
                     json!([parameter_reference(name, "[*]")])
                 }

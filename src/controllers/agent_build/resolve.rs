@@ -9,6 +9,7 @@ use super::Controller;
 use super::internal;
 use super::key::{self, BuildKey};
 use super::lookup::LookupError;
+use super::pipeline_run::template_hash;
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
 use super::resolve_template::{BuildArgs, ResolvedStep, ResolvedTemplate};
@@ -125,9 +126,17 @@ impl Controller {
         }
         // When the annotation is removed, what was built before it is still not used.
         let rebuild = subject.asked().rebuild.or(subject.old.last_handled_rebuild.as_deref());
-        Ok(match key::build_key(spec, source, &registry, &template.hash, rebuild) {
-            Ok(key) => Ok(Resolved { registry, template, sync, key }),
-            Err(error) => Err(error.into()),
-        })
+        Ok(
+            match key::build_key(
+                spec,
+                source,
+                &registry,
+                &template_hash(&template, spec, &registry),
+                rebuild,
+            ) {
+                Ok(key) => Ok(Resolved { registry, template, sync, key }),
+                Err(error) => Err(error.into()),
+            },
+        )
     }
 }

@@ -10,18 +10,47 @@ use super::key::Encoding;
 use super::pod_policy;
 use super::stage::{Stage, stage};
 use super::template::{
-    DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, STEP_KEY, StepSource, Template,
-    TemplateStep, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE, When,
+    CONVOKE_IMAGE, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, STEP_KEY, StepSource,
+    Template, TemplateStep, VERSION_KEY, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
+    When, is_version,
 };
 use super::template_error::TemplateError;
 
 /// A template whose steps and parameters are known. Only the values from the spec are missing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedTemplate {
-    /// The steps that run, in order.
+    /// The steps that are enabled, in order.
     pub steps: Vec<ResolvedStep>,
-    /// Hash over all of it, in hex.
-    pub hash: String,
+    /// Its declared version.
+    pub version: Option<String>,
+}
+
+impl ResolvedTemplate {
+    /// Hash over everything of the steps for which `runs` is true that goes into an image, in hex. What has a declared version counts by that, and not by
+    /// its text. The image of the operator does not count: an operator upgrade must rebuild nothing.
+    pub fn hash(&self, runs: impl Fn(&ResolvedStep) -> bool) -> String {
+        let mut encoding = Encoding::new();
+        encoding.option("version", self.version.as_deref());
+        let steps: Vec<_> = self.steps.iter().filter(|step| runs(step)).collect();
+        encoding.list("steps", steps.len());
+        for step in steps {
+            let ResolvedStep { name, version, task_spec, parameters, when, stage: _ } = step;
+            encoding.text("name", name);
+            encoding.option("step version", version.as_deref());
+            if version.is_none() {
+                // Maps of serde_json are sorted.
+                encoding.text("task", &task_spec.to_string());
+            }
+            // They are the template's.
+            if self.version.is_none() {
+                let counts = |(_, bound): &(&String, &Bound)| !matches!(bound, Bound::Operator(_));
+                let parameters: BTreeMap<_, _> = parameters.iter().filter(counts).collect();
+                encoding.text("parameters", &json!(parameters).to_string());
+                encoding.text("when", &json!(when).to_string());
+            }
+        }
+        encoding.finish()
+    }
 }
 
 /// One step of a [`ResolvedTemplate`].
@@ -29,6 +58,8 @@ pub struct ResolvedTemplate {
 pub struct ResolvedStep {
     /// Name of the task.
     pub name: String,
+    /// Its declared version.
+    pub version: Option<String>,
     /// The TaskSpec, as it is.
     pub task_spec: Value,
     /// Values of its parameters; a parameter that is left to its default is not here.
@@ -46,6 +77,17 @@ pub enum Bound {
     Spec,
     /// From the template.
     Template(ParameterValue),
+    /// From the operator.
+    Operator(String),
+}
+
+/// What a template is resolved for, besides its own ConfigMaps.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// Whether the AgentBuild has build arguments.
+    pub build_args: BuildArgs,
+    /// The image of the operator: the value of [`CONVOKE_IMAGE`] when the template sets none.
+    pub operator_image: &'a str,
 }
 
 /// Whether the AgentBuild has build arguments. If it has, a step must take them.
@@ -65,7 +107,7 @@ pub fn resolve(
     template: &Template,
     sources: &BTreeMap<String, StepSource>,
     namespaces: &str,
-    build_args: BuildArgs,
+    inputs: Inputs<'_>,
 ) -> Result<ResolvedTemplate, Vec<TemplateError>> {
     let mut errors = Vec::new();
     let mut steps = Vec::new();
@@ -73,13 +115,15 @@ pub fn resolve(
     let mut set_anywhere: BTreeSet<&str> = FROM_SPEC.iter().map(|(name, _)| *name).collect();
     let globals: BTreeMap<_, _> =
         template.global_parameters.iter().map(|p| (p.name.as_str(), &p.value)).collect();
+    set_anywhere.insert(CONVOKE_IMAGE);
     set_anywhere
         .extend(globals.iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| *name));
     for step in template.steps.iter().filter(|step| step.enabled) {
         set_anywhere.extend(
             step.parameters.iter().filter(|p| !p.value.is_empty()).map(|p| p.name.as_str()),
         );
-        match resolve_step(template, step, &globals, sources.get(&step.config_map), namespaces) {
+        let source = sources.get(&step.config_map);
+        match resolve_step(template, step, &globals, inputs, source, namespaces) {
             Ok((resolved, declared)) => {
                 declared_anywhere.extend(declared);
                 steps.push(resolved);
@@ -94,7 +138,7 @@ pub fn resolve(
             place: format!("no step of template {}", template.name),
             name: (*name).to_owned(),
         }));
-        if build_args == BuildArgs::Given && !declared_anywhere.contains("build-args") {
+        if inputs.build_args == BuildArgs::Given && !declared_anywhere.contains("build-args") {
             let place = format!("spec.buildArgs is set, but template {}", template.name);
             errors.push(TemplateError::UnknownParameter { place, name: "build-args".into() });
         }
@@ -114,8 +158,7 @@ pub fn resolve(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let hash = hash(&steps);
-    Ok(ResolvedTemplate { steps, hash })
+    Ok(ResolvedTemplate { steps, version: template.version.clone() })
 }
 
 /// A step, and the names of the parameters that its TaskSpec declares.
@@ -125,6 +168,7 @@ fn resolve_step(
     template: &Template,
     step: &TemplateStep,
     globals: &BTreeMap<&str, &ParameterValue>,
+    inputs: Inputs<'_>,
     source: Option<&StepSource>,
     namespaces: &str,
 ) -> Result<StepAndDeclared, Vec<TemplateError>> {
@@ -141,13 +185,16 @@ fn resolve_step(
         return Err(vec![TemplateError::StepNotAllowed { step: name(), config_map: config_map() }]);
     }
     let invalid = |message: String| vec![TemplateError::StepInvalid { step: name(), message }];
+    if source.version.as_ref().is_some_and(|version| !is_version(version)) {
+        return Err(invalid(format!("{VERSION_KEY} is too long, empty, or not visible ASCII")));
+    }
     let task_spec = parse_task_spec(source.task_spec.as_deref()).map_err(invalid)?;
     let mut errors: Vec<_> = pod_policy::refused(&task_spec)
         .into_iter()
         .map(|refused| TemplateError::PodNotAllowed { step: name(), refused: refused.to_string() })
         .collect();
     let declared = declared(&task_spec).map_err(invalid)?;
-    let (parameters, problems) = parameters(step, globals, &declared);
+    let (parameters, problems) = parameters(step, globals, inputs, &declared);
     errors.extend(problems);
     errors.extend(workspace_problems(step, &task_spec));
     if !errors.is_empty() {
@@ -162,7 +209,8 @@ fn resolve_step(
     let when = conditions.collect::<Result<_, _>>();
     let when =
         when.map_err(|message| vec![TemplateError::WhenInvalid { step: name(), message }])?;
-    let resolved = ResolvedStep { name: name(), task_spec, parameters, when, stage };
+    let version = source.version.clone();
+    let resolved = ResolvedStep { name: name(), version, task_spec, parameters, when, stage };
     Ok((resolved, declared.into_keys().collect()))
 }
 
@@ -244,11 +292,12 @@ fn disagreement(one: &str, other: &str, kind: &str, name: &str) -> TemplateError
     TemplateError::StepsDisagree { one: one.to_owned(), other: other.to_owned(), what }
 }
 
-/// The values of the parameters of a step, and what is wrong with them. From low to high: default of the TaskSpec, globals of the
+/// The values of the parameters of a step, and what is wrong with them. From low to high: default of the TaskSpec, the operator, globals of the
 /// template, parameters of the step, [`FROM_SPEC`].
 fn parameters(
     step: &TemplateStep,
     globals: &BTreeMap<&str, &ParameterValue>,
+    inputs: Inputs<'_>,
     declared: &BTreeMap<String, Declared>,
 ) -> (BTreeMap<String, Bound>, Vec<TemplateError>) {
     let place = || format!("step {}", step.name);
@@ -261,11 +310,13 @@ fn parameters(
     for (name, declared) in declared {
         let from_spec = FROM_SPEC.iter().find(|(known, _)| known == name);
         let from_template = own.get(name.as_str()).or_else(|| globals.get(name.as_str()));
-        let (have, bound) = match (from_spec, from_template) {
-            (Some((_, type_)), _) => (*type_, Bound::Spec),
-            (None, Some(value)) => (value.type_(), Bound::Template((*value).clone())),
-            (None, None) if declared.has_default => continue,
-            (None, None) => {
+        let from_operator = (name == CONVOKE_IMAGE).then_some(inputs.operator_image);
+        let (have, bound) = match (from_spec, from_template, from_operator) {
+            (Some((_, type_)), _, _) => (*type_, Bound::Spec),
+            (None, Some(value), _) => (value.type_(), Bound::Template((*value).clone())),
+            (None, None, Some(image)) => (ParameterType::Text, Bound::Operator(image.to_owned())),
+            (None, None, None) if declared.has_default => continue,
+            (None, None, None) => {
                 errors.push(TemplateError::MissingParameter { place: place(), name: name.clone() });
                 continue;
             }
@@ -365,20 +416,6 @@ fn workspace_problems(step: &TemplateStep, task_spec: &Value) -> Vec<TemplateErr
         errors.push(TemplateError::WorkspacesNotIsolated { step: step.name.clone() });
     }
     errors
-}
-
-/// The hash over everything of the steps that goes into an image.
-fn hash(steps: &[ResolvedStep]) -> String {
-    let mut encoding = Encoding::new();
-    encoding.list("steps", steps.len());
-    for ResolvedStep { name, task_spec, parameters, when, stage: _ } in steps {
-        encoding.text("name", name);
-        // Maps of serde_json are sorted.
-        encoding.text("task", &task_spec.to_string());
-        encoding.text("parameters", &json!(parameters).to_string());
-        encoding.text("when", &json!(when).to_string());
-    }
-    encoding.finish()
 }
 
 #[cfg(test)]

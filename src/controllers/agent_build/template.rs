@@ -15,6 +15,8 @@ use super::template_error::TemplateError;
 pub const TEMPLATE_KEY: &str = "template.json";
 /// Key of the TaskSpec in a step's ConfigMap.
 pub const STEP_KEY: &str = "task-spec.yaml";
+/// Key of the declared version of a step in its ConfigMap.
+pub const VERSION_KEY: &str = "version";
 /// Label with the value `true` on every ConfigMap that may be used as a step.
 pub const STEP_LABEL: &str = "convoke.dev/step";
 /// The most steps of a template.
@@ -45,6 +47,11 @@ pub const FROM_SPEC: [(&str, ParameterType); 9] = [
     ("build-args", ParameterType::List),
 ];
 
+/// The parameter for Convoke's own image. Unless the template sets it, it is the image of the operator.
+pub const CONVOKE_IMAGE: &str = "convoke-image";
+/// The longest declared version.
+const MAX_VERSION: usize = 64;
+
 /// Name of the ConfigMap of a mode's template.
 #[must_use]
 pub fn config_map_name(mode: &str) -> String {
@@ -60,6 +67,9 @@ pub struct Template {
     /// What it is for.
     #[serde(default)]
     pub description: String,
+    /// Its declared version. It counts in the operator's namespace only: the build key then has it in place of the template's text.
+    #[serde(default)]
+    pub version: Option<String>,
     /// The steps, in the order in which they run.
     pub steps: Vec<TemplateStep>,
     /// Parameters that must have a value which is not empty.
@@ -210,6 +220,14 @@ pub struct StepSource {
     pub labelled: bool,
     /// The value of [`STEP_KEY`].
     pub task_spec: Option<String>,
+    /// The value of [`VERSION_KEY`], if it counts: the build key then has it in place of the TaskSpec.
+    pub version: Option<String>,
+}
+
+/// Whether a text is a declared version: 1 to 64 visible ASCII characters.
+#[must_use]
+pub fn is_version(text: &str) -> bool {
+    (1..=MAX_VERSION).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Reads `template.json`. Unknown fields, doubled names and too many steps are errors.
@@ -227,6 +245,11 @@ pub fn parse(config_map: &str, text: Option<&str>) -> Result<Template, TemplateE
     }
     if template.steps.len() > MAX_STEPS {
         return Err(invalid(format!("more than {MAX_STEPS} steps")));
+    }
+    if template.version.as_ref().is_some_and(|version| !is_version(version)) {
+        return Err(invalid(format!(
+            "version must be 1 to {MAX_VERSION} visible ASCII characters"
+        )));
     }
     if let Some(name) = doubled(template.steps.iter().map(|step| step.name.as_str())) {
         return Err(invalid(format!("two steps are called {name}")));

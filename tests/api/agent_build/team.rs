@@ -23,6 +23,7 @@ impl Controller {
         let settings = Settings {
             internal_registry: Some(registry.into()),
             operator_namespace: "convoke-system".into(),
+            operator_image: Some("registry.test:5000/convoke:1".into()),
             limits,
             operator: OperatorAccount::new("convoke-system"),
             dialler: Dialler::new(Policy::default()),

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::super::key::build_key;
-use super::super::resolve_template::{BuildArgs, resolve};
+use super::super::resolve_template::{BuildArgs, Inputs, resolve};
 use super::super::template::{self, StepSource};
 use super::*;
 
@@ -27,13 +27,16 @@ fn shipped() -> ResolvedTemplate {
             let source = StepSource {
                 labelled: step["metadata"]["labels"][template::STEP_LABEL] == "true",
                 task_spec: step["data"][template::STEP_KEY].as_str().map(str::to_owned),
+                version: step["data"][template::VERSION_KEY].as_str().map(str::to_owned),
             };
             (step["metadata"]["name"].as_str().expect("a name").to_owned(), source)
         })
         .collect();
     let parsed = template::parse("dev", template["data"][template::TEMPLATE_KEY].as_str())
         .expect("a template");
-    resolve(&parsed, &sources, "convoke-system", BuildArgs::Given).expect("resolved")
+    let inputs =
+        Inputs { build_args: BuildArgs::Given, operator_image: "mirror.example.com/convoke:2" };
+    resolve(&parsed, &sources, "convoke-system", inputs).expect("resolved")
 }
 
 fn spec() -> AgentBuildSpec {
@@ -176,13 +179,37 @@ fn b5_credentials_that_no_step_uses_are_not_asked_for() {
 
 #[test]
 fn b5_the_image_that_pushes_is_the_one_of_the_operator() {
-    let operator = include_str!("../../../../deploy/operator.yaml");
-    let parsed =
-        template::parse("dev", config_map(TEMPLATE)["data"][template::TEMPLATE_KEY].as_str());
-    let all = parsed.expect("a template").global_parameters;
-    let image = all.iter().find(|one| one.name == "convoke-image").expect("the parameter");
-    let template::ParameterValue::Text(image) = &image.value else { panic!("{image:?}") };
-    assert!(operator.contains(&format!("image: {image}\n")), "{image}");
+    let run = rendered(&spec(), &shipped()).expect("rendered");
+    let task = &run["spec"]["pipelineSpec"]["tasks"][0];
+    let params = task["params"].as_array().expect("a list");
+    let image = params.iter().find(|param| param["name"] == "push_convoke-image");
+    assert_eq!(image.expect("the parameter")["value"], "mirror.example.com/convoke:2");
+}
+
+#[test]
+fn b1_a_change_of_what_is_shipped_says_whether_images_are_built_anew() {
+    // When a digest here changes and what is in an image does not, the version stays. Otherwise it gets a new one.
+    let mut all = Vec::new();
+    for text in [TEMPLATE].into_iter().chain(STEPS) {
+        let map = config_map(text);
+        let data = map["data"].as_object().expect("data");
+        let version = match data.get(template::TEMPLATE_KEY) {
+            Some(text) => template::parse("dev", text.as_str()).expect("a template").version,
+            None => data[template::VERSION_KEY].as_str().map(str::to_owned),
+        };
+        let content = [template::TEMPLATE_KEY, template::STEP_KEY]
+            .iter()
+            .filter_map(|key| data.get(*key)?.as_str())
+            .collect::<String>();
+        let digest = convoke_core::text::hex(&Sha256::digest(content.as_bytes()));
+        all.push(format!(
+            "{} {} {}",
+            map["metadata"]["name"].as_str().expect("a name"),
+            version.expect("a version"),
+            &digest[..12]
+        ));
+    }
+    insta::assert_snapshot!(all.join("\n"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use super::super::template::parse;
 use super::*;
 
+const NO_ARGS: Inputs<'_> = Inputs { build_args: BuildArgs::None, operator_image: "convoke:1" };
 const TASK: &str = "
 params:
   - {name: image, type: string}
@@ -20,7 +21,7 @@ steps:
 fn step(task_spec: &str) -> BTreeMap<String, StepSource> {
     BTreeMap::from([(
         "cm".into(),
-        StepSource { labelled: true, task_spec: Some(task_spec.into()) },
+        StepSource { labelled: true, task_spec: Some(task_spec.into()), version: None },
     )])
 }
 
@@ -33,13 +34,12 @@ fn template(patch: &Value) -> Template {
 }
 
 fn reasons(template: &Template, sources: &BTreeMap<String, StepSource>) -> Vec<String> {
-    let errors = resolve(template, sources, "team", BuildArgs::None).expect_err("problems");
+    let errors = resolve(template, sources, "team", NO_ARGS).expect_err("problems");
     errors.iter().map(|error| format!("{}: {error}", error.reason())).collect()
 }
 
 fn one(patch: &Value, task_spec: &str) -> ResolvedStep {
-    let resolved =
-        resolve(&template(patch), &step(task_spec), "team", BuildArgs::None).expect("resolved");
+    let resolved = resolve(&template(patch), &step(task_spec), "team", NO_ARGS).expect("resolved");
     resolved.steps.into_iter().next().expect("a step")
 }
 
@@ -87,8 +87,13 @@ fn b4_unknown_and_missing_parameters_are_errors_by_name() {
         ["MissingParameter: template t needs a value for parameter scanner"]
     );
     let no_args = TASK.replace("  - {name: build-args, type: array, default: []}\n", "");
-    let errors = resolve(&template(&json!({})), &step(&no_args), "team", BuildArgs::Given)
-        .expect_err("problems");
+    let errors = resolve(
+        &template(&json!({})),
+        &step(&no_args),
+        "team",
+        Inputs { build_args: BuildArgs::Given, ..NO_ARGS },
+    )
+    .expect_err("problems");
     assert_eq!(
         errors[0].to_string(),
         "spec.buildArgs is set, but template t has no parameter build-args"
@@ -128,7 +133,8 @@ fn b3_what_is_missing_is_named() {
         reasons(&template, &unlabelled),
         ["StepNotAllowed: step build: ConfigMap cm lacks the label convoke.dev/step: \"true\""]
     );
-    let empty = BTreeMap::from([("cm".to_owned(), StepSource { labelled: true, task_spec: None })]);
+    let empty =
+        BTreeMap::from([("cm".to_owned(), StepSource { labelled: true, ..StepSource::default() })]);
     assert_eq!(
         reasons(&template, &empty),
         ["StepInvalid: step build: its ConfigMap has no key task-spec.yaml"]
@@ -195,7 +201,7 @@ fn b3_all_problems_come_at_once() {
 #[test]
 fn b1_the_hash_covers_steps_parameters_and_conditions() {
     let hash = |patch: &Value, task: &str| {
-        resolve(&template(patch), &step(task), "team", BuildArgs::None).expect("resolved").hash
+        resolve(&template(patch), &step(task), "team", NO_ARGS).expect("resolved").hash(|_| true)
     };
     let base = hash(&json!({}), TASK);
     assert_eq!(
@@ -217,6 +223,59 @@ fn b1_the_hash_covers_steps_parameters_and_conditions() {
 }
 
 #[test]
+fn b1_a_declared_version_counts_instead_of_the_text() {
+    let hash = |patch: &Value, task: &str, version: Option<&str>| {
+        let mut sources = step(task);
+        sources.get_mut("cm").expect("there").version = version.map(str::to_owned);
+        let resolved = resolve(&template(patch), &sources, "team", NO_ARGS).expect("resolved");
+        resolved.hash(|_| true)
+    };
+    let other = TASK.replace("hello", "world");
+    let (none, level) =
+        (json!({}), json!({"globalParameters": [{"name": "level", "value": "high"}]}));
+    let versioned = |version: &str, patch: &Value| {
+        let mut patch = patch.clone();
+        patch["version"] = version.into();
+        patch
+    };
+    // The step declares one.
+    assert_eq!(hash(&none, TASK, Some("1")), hash(&none, &other, Some("1")));
+    assert_ne!(hash(&none, TASK, Some("1")), hash(&none, TASK, Some("2")));
+    assert_ne!(hash(&none, TASK, Some("1")), hash(&none, TASK, None));
+    assert_ne!(hash(&none, TASK, Some("1")), hash(&level, TASK, Some("1")), "the template's text");
+    // The template declares one.
+    let (first, second) = (versioned("1", &none), versioned("2", &none));
+    assert_eq!(hash(&first, TASK, Some("1")), hash(&versioned("1", &level), TASK, Some("1")));
+    assert_ne!(hash(&first, TASK, Some("1")), hash(&second, TASK, Some("1")));
+    assert_ne!(hash(&first, TASK, None), hash(&first, &other, None), "the text of its step");
+    for wrong in ["", "a b", "ä", &"1".repeat(65)] {
+        let text =
+            versioned(wrong, &json!({"name": "t", "steps": [{"name": "a", "configMap": "cm"}]}));
+        assert!(parse("pipeline-template-t", Some(&text.to_string())).is_err(), "{wrong}");
+        let mut sources = step(TASK);
+        sources.get_mut("cm").expect("there").version = Some(wrong.to_owned());
+        assert_eq!(reasons(&template(&none), &sources).len(), 1, "{wrong}");
+    }
+}
+
+#[test]
+fn b3_the_image_of_the_operator_is_used_unless_the_template_names_one() {
+    let task = TASK.replace("params:", "params:\n  - name: convoke-image");
+    let resolved = |patch: &Value, operator_image: &str| {
+        let inputs = Inputs { operator_image, ..NO_ARGS };
+        resolve(&template(patch), &step(&task), "team", inputs)
+    };
+    let bound = |resolved: ResolvedTemplate| resolved.steps[0].parameters["convoke-image"].clone();
+    let required = json!({"requiredParameters": ["convoke-image"]});
+    let of_operator = resolved(&required, "convoke:1").expect("resolved");
+    assert_eq!(bound(of_operator.clone()), Bound::Operator("convoke:1".into()));
+    let upgraded = resolved(&required, "convoke:2").expect("resolved");
+    assert_eq!(of_operator.hash(|_| true), upgraded.hash(|_| true), "an upgrade rebuilds nothing");
+    let own = json!({"globalParameters": [{"name": "convoke-image", "value": "mine"}]});
+    assert_eq!(bound(resolved(&own, "convoke:1").expect("resolved")), text("mine"));
+}
+
+#[test]
 fn b3_conditions_ask_for_what_is_known_and_the_same_for_the_same_source() {
     let when = |input: &str| {
         template(&json!({
@@ -224,8 +283,7 @@ fn b3_conditions_ask_for_what_is_known_and_the_same_for_the_same_source() {
             "globalParameters": [{"name": "level", "value": "high"}],
         }))
     };
-    let resolved =
-        resolve(&when("$(params.level)/$(params.insecure)"), &step(TASK), "t", BuildArgs::None);
+    let resolved = resolve(&when("$(params.level)/$(params.insecure)"), &step(TASK), "t", NO_ARGS);
     assert_eq!(resolved.expect("resolved").steps[0].when[0].input, "high/$(params.insecure)");
     for (input, said) in [
         ("$(tasks.clone.results.commit)", "it is known before the build begins"),
@@ -245,7 +303,8 @@ fn b3_conditions_ask_for_what_is_known_and_the_same_for_the_same_source() {
 fn b3_steps_that_cannot_be_in_one_pod_are_named() {
     let two = |one: &str, other: &str, first: &str, second: &str| {
         let steps = [one, other].map(|name| json!({"name": name, "configMap": name}));
-        let source = |task: &str| StepSource { labelled: true, task_spec: Some(task.into()) };
+        let source =
+            |task: &str| StepSource { labelled: true, task_spec: Some(task.into()), version: None };
         let sources =
             BTreeMap::from([(one.to_owned(), source(first)), (other.to_owned(), source(second))]);
         reasons(&template(&json!({"steps": steps})), &sources)
