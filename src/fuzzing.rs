@@ -7,6 +7,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
 use crate::api::git_sync::GitRef;
+use crate::controllers::agent_build::key::BuildKey;
+use crate::controllers::agent_build::proof::{self, About, ProofKey};
+use crate::controllers::inputs::digest::MacKey;
 use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 use crate::definition::{Context, Limits, Loader};
 use crate::git::fuzzing as git;
@@ -278,8 +281,8 @@ pub fn tree(data: &[u8]) {
     git::tree(bytes, kind % 2 == 1);
 }
 
-/// A byte that says which, and what of a registry or an image comes from outside: a manifest, an index, docker's `config.json`, or
-/// `WWW-Authenticate`.
+/// A byte that says which, and what of a registry or an image comes from outside: a manifest, an index, docker's `config.json`,
+/// `WWW-Authenticate`, or the proof of a build.
 pub fn registry(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     let is_shown = |why: &str| assert!(!why.chars().any(char::is_control), "{why:?}");
@@ -288,7 +291,21 @@ pub fn registry(data: &[u8]) {
         assert!(digits.len() == 64 && !digits.contains(['/', '.']), "{digits:?}");
         assert!(found.size <= most, "{}", found.size);
     };
-    match kind % 4 {
+    match kind % 5 {
+        4 => {
+            let key = BuildKey::parse(&"0".repeat(64));
+            let image = "r.example/team/a".parse::<Image>();
+            let (Some(key), Ok(image)) = (key, image) else { return };
+            let about = About { namespace: "team", name: "a", key: &key, image: &image };
+            let operator = ProofKey::of(&MacKey::new(&[7; 32]));
+            if let Ok((digest, _)) = proof::parse(data) {
+                assert!(digest.hex().len() == 64 && !digest.hex().contains(['/', '.']));
+            }
+            // Of one digest there is a genuine proof among the seeds.
+            if let Ok(digest) = operator.digest(about, data) {
+                assert_eq!(digest.hex(), "1".repeat(64), "a forged proof");
+            }
+        }
         0 => match manifest::manifest(data) {
             Ok(found) => {
                 is_good(&found.config, manifest::MAX_CONFIG);

@@ -474,6 +474,31 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         }
         self.assertEqual(having, {"git": ["step-clone"], "push": ["step-push"]})
 
+    def test_961_b1_a_build_that_is_made_anew_takes_the_image_that_it_has_made_before(self):
+        source = {"gitSync": {}, "subfolder": "images/anew"}
+        output = {"image": f"{NAMESPACE}/anew", "insecure": True}
+        build = {"kind": "AgentBuild", "metadata": {"name": "anew"}, "spec": {"source": source, "output": output}}
+        build["apiVersion"] = "convoke.dev/v1alpha1"
+        files = {"../images/anew/Dockerfile": "FROM scratch\nCOPY note /note\n", "../images/anew/note": "anew\n"}
+        stage.push(files | {"anew.json": json.dumps(build)})
+
+        def succeeded(before=None):
+            found = stage.get("agentbuilds", "anew")
+            assert found and found["metadata"]["uid"] != before, "it was not made anew yet"
+            assert found.get("status", {}).get("phase") == "Succeeded", json.dumps(found.get("status"), indent=1)
+            return found
+
+        first = stage.eventually("it is built", succeeded)
+        self.assertIn("pipelineRun", first["status"])
+        stage.kubectl("-n", NAMESPACE, "delete", "agentbuild", "anew", "--cascade=foreground")
+        second = stage.eventually("it is found", lambda: succeeded(first["metadata"]["uid"]))
+        status = second["status"]
+        self.assertEqual(status["builtImage"], first["status"]["builtImage"])
+        self.assertEqual(status["buildKey"], first["status"]["buildKey"])
+        self.assertNotIn("pipelineRun", status)
+        self.assertRegex(status["message"], "^found ")
+        self.assertEqual(stage.api.list("pipelineruns", NAMESPACE, "convoke.dev/name=anew"), [])
+
     def test_97_a10_an_image_that_does_not_start_is_gone_back_from(self):
         agent = json.loads((stage.state / "work/team/agent.json").read_text())
         agent["spec"]["progressDeadline"] = "30s"

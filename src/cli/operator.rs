@@ -263,6 +263,7 @@ fn policy(args: &Args, api_servers: Vec<Endpoint>) -> Policy {
         single_tenant: args.single_tenant,
         ranges: args.allow_addresses.clone(),
         api_servers,
+        trusted: Vec::new(),
     }
 }
 

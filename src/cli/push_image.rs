@@ -102,7 +102,7 @@ pub(super) fn results(all: &[(&Option<PathBuf>, &str)]) -> Result<ExitCode, Fail
 /// A build's own registry is dialled: it may be anywhere but where nothing is ever dialled, such as the metadata service of a cloud.
 pub(super) fn policy() -> Policy {
     let ranges = RANGES.iter().filter_map(|range| range.parse::<AddressRange>().ok()).collect();
-    Policy { insecure: true, single_tenant: true, ranges, explains: true, api_servers: Vec::new() }
+    Policy { insecure: true, single_tenant: true, ranges, explains: true, ..Policy::default() }
 }
 
 /// The credentials in a folder. It is mounted from a Secret, so symbolic links are followed there.

@@ -37,7 +37,7 @@ pub struct Dialler(Arc<Inner>);
 
 struct Inner {
     policy: Policy,
-    resolver: Box<dyn Resolver>,
+    resolver: Arc<dyn Resolver>,
     /// The clients in use that trust only the machine's authorities, by origin. They are shared, because each takes half a
     /// mebibyte for the authorities and its connections.
     shared: Mutex<HashMap<Origin, Weak<Http>>>,
@@ -86,12 +86,19 @@ impl Dialler {
     /// A dialler with this policy and the system's resolver.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self::with_resolver(policy, Box::new(SystemResolver))
+        Self::with_resolver(policy, Arc::new(SystemResolver))
     }
 
     /// A dialler with this resolver.
-    fn with_resolver(policy: Policy, resolver: Box<dyn Resolver>) -> Self {
+    fn with_resolver(policy: Policy, resolver: Arc<dyn Resolver>) -> Self {
         Self(Arc::new(Inner { policy, resolver, shared: Mutex::default() }))
+    }
+
+    /// A dialler that also reaches these endpoints at loopback, private and internal addresses ([`Policy::trusted`]).
+    #[must_use]
+    pub fn trusting(&self, trusted: Vec<Endpoint>) -> Self {
+        let policy = Policy { trusted, ..self.0.policy.clone() };
+        Self::with_resolver(policy, self.0.resolver.clone())
     }
 
     /// Whether `http://` is allowed.
@@ -221,7 +228,7 @@ impl Dialler {
         let api_servers = self.api_servers(to, &found).await;
         let (mut allowed, mut refused) = (Vec::new(), NotAllowed::name(&to.host));
         for address in found {
-            match policy.address(address, &api_servers) {
+            match policy.address_of(to, address, &api_servers) {
                 Ok(()) => allowed.push(address),
                 Err(refusal) => {
                     tracing::info!(host = to.host, %address, ?refusal, "the address is not dialled");

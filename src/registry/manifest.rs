@@ -17,6 +17,10 @@ use convoke_core::text::{hex, quote};
 
 /// The media type of the manifest.
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// The media type of a blob that says nothing.
+pub const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
+/// The blob that says nothing.
+pub const EMPTY: &[u8] = b"{}";
 /// Layers of the largest image.
 pub const MAX_LAYERS: usize = 512;
 /// The most bytes of a layer: reading it must end.

@@ -13,6 +13,7 @@
 //! folder   makes a layer of a folder, and follows no symbolic link there
 //! pull     manifests and blobs of a base image, and blobs that go on to another registry
 //! append   a folder, a base image, and the image that becomes of them
+//! fetch    asks for manifests
 //! ```
 //! What is in a layout or a folder is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
 //! dialler the caller gives.
@@ -22,6 +23,7 @@ pub mod auth;
 pub mod base;
 pub mod client;
 pub mod error;
+pub mod fetch;
 pub mod folder;
 pub mod image;
 pub mod layout;
@@ -36,4 +38,5 @@ pub use self::client::Registry;
 pub use self::error::{BaseError, FolderError, LayoutError, PushError, RegistryError};
 pub use self::image::{Image, Tag};
 pub use self::layout::Layout;
+pub use self::manifest::Digest;
 pub use self::reference::Reference;

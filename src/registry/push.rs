@@ -1,4 +1,4 @@
-//! Pushes an image: its blobs, then its manifest under each tag.
+//! Pushes an image: its blobs, then its manifest under each tag. Or a note: a manifest that names no blobs of an image.
 //!
 //! A blob is sent while it is read. Its last bytes leave only when its digest is right, so a registry never gets the whole of a wrong one.
 
@@ -21,7 +21,7 @@ use super::client::{Answer, Registry, answer, failed, unreachable};
 use super::error::{LayoutError, PushError, RegistryError, shown};
 use super::image::Tag;
 use super::layout::{Blob, CHUNK, Layout};
-use super::manifest::{Descriptor, Digest, MANIFEST};
+use super::manifest::{Descriptor, Digest, EMPTY, MANIFEST};
 use crate::net::NetError;
 
 /// How long nothing of a blob may move. Registries take their time with the last part, when they copy it.
@@ -64,20 +64,52 @@ impl Registry {
     /// # Errors
     /// Why the registry does not have it.
     pub async fn push_manifest(&mut self, layout: &Layout, tag: &Tag) -> Result<(), PushError> {
+        Ok(self.put_manifest(&layout.manifest, &layout.digest, tag).await?)
+    }
+
+    /// Pushes a manifest that names only the blob `{}`, and that blob.
+    ///
+    /// # Errors
+    /// Why the registry does not have it.
+    pub async fn push_note(&mut self, manifest: &[u8], tag: &Tag) -> Result<(), RegistryError> {
+        let digest = Digest::of(EMPTY);
+        let what = format!("cannot push {digest} of {}", self.image());
+        if !self.has_blob(&what, &digest).await? {
+            let url = self.begin(&what).await?;
+            let named = Descriptor { digest, size: EMPTY.len() as u64 };
+            let make = || {
+                let mut request = blob_request(url.clone(), &named);
+                *request.body_mut() = Some(EMPTY.into());
+                request
+            };
+            let answer = self.send(&what, make).await?;
+            if !answer.status.is_success() {
+                return Err(self.refused(&what, &answer));
+            }
+        }
+        self.put_manifest(manifest, &Digest::of(manifest), tag).await
+    }
+
+    async fn put_manifest(
+        &mut self,
+        manifest: &[u8],
+        digest: &Digest,
+        tag: &Tag,
+    ) -> Result<(), RegistryError> {
         let what = format!("cannot push {}:{tag}", self.image());
         let url = self.url(&format!("manifests/{tag}"))?;
         let make = || {
             let mut request = Request::new(Method::PUT, url.clone());
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MANIFEST));
-            *request.body_mut() = Some(layout.manifest.clone().into());
+            *request.body_mut() = Some(manifest.to_vec().into());
             request
         };
         let answer = self.tried(&what, make, StatusCode::is_success).await?;
         let stored = answer.headers.get(CONTENT_DIGEST).and_then(|value| value.to_str().ok());
-        let wanted = layout.digest.to_string();
+        let wanted = digest.to_string();
         if let Some(stored) = stored.filter(|stored| *stored != wanted) {
             let why = format!("the registry has stored {}, and not {wanted}", shown(stored));
-            return Err(RegistryError::NotUsed { what, why }.into());
+            return Err(RegistryError::NotUsed { what, why });
         }
         Ok(())
     }
@@ -177,15 +209,11 @@ impl Registry {
     pub(super) async fn finish(
         &mut self,
         what: &str,
-        mut url: Url,
+        url: Url,
         named: &Descriptor,
         (body, state): (Pieces, Arc<State>),
     ) -> Result<(), PushError> {
-        url.query_pairs_mut().append_pair("digest", &named.digest.to_string());
-        let mut request = Request::new(Method::PUT, url);
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(named.size));
+        let mut request = blob_request(url, named);
         *request.body_mut() = Some(reqwest::Body::wrap(body));
         let (client, request) = self.prepared(request);
         let sending = async { answer(client.execute(request).await?).await };
@@ -200,6 +228,16 @@ impl Registry {
         })?;
         if answer.status.is_success() { Ok(()) } else { Err(self.refused(what, &answer).into()) }
     }
+}
+
+/// The request that sends a blob to the URL of its upload, without its body.
+fn blob_request(mut url: Url, named: &Descriptor) -> Request {
+    url.query_pairs_mut().append_pair("digest", &named.digest.to_string());
+    let mut request = Request::new(Method::PUT, url);
+    let headers = request.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(named.size));
+    request
 }
 
 /// A request that begins an upload.

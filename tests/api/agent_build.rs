@@ -7,8 +7,12 @@ mod credentials;
 mod owner;
 mod rendered;
 mod repository;
+mod reuse;
 mod team;
 mod versions;
+
+#[path = "../support/registry.rs"]
+mod registry;
 use crate::support;
 
 use std::collections::BTreeMap;
@@ -78,7 +82,7 @@ async fn b1_b8_builds_wait_for_tekton_and_each_key_runs_once() {
     team.end(&first, true).await;
     let built =
         team.until("reviewer", "it is built", |s| s.phase == Some(BuildPhase::Succeeded)).await;
-    let image = format!("registry.test:5000/team/reviewer@sha256:{}", "a".repeat(64));
+    let image = format!("{}@sha256:{}", team.repository(), "a".repeat(64));
     assert_eq!(built.built_image.as_ref(), Some(&image));
     assert_eq!(built.last_built_commit, Some("1".repeat(40)));
     assert_eq!(condition(&built, "Ready"), Some(("True", "Built")));
@@ -400,7 +404,7 @@ async fn b4_a_spec_that_cannot_be_built_is_told_once_and_takes_no_turn() {
     let controller = team.start_with(Limits { total: 1, namespace: 1 });
     let names = ["wrong".to_owned(), "barrier".to_owned()];
     team.commit_all(&controller, &names, '1', Some('a'), None);
-    let output = json!({"output": {"image": "team/reviewer", "tag": "{foo}"}});
+    let output = json!({"output": {"image": team.image(), "tag": "{foo}"}});
     team.apply_build("wrong", &output);
     let wrong = team
         .until("wrong", "it is told", |s| condition(s, "Ready") == Some(("False", "InvalidTag")))

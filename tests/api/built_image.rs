@@ -16,7 +16,7 @@ const TWO: &str = "registry.test/team/two@sha256:2222222222222222222222222222222
 
 fn build(name: &str) -> String {
     format!(
-        "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    gitSync: {{}}\n    subfolder: images/{name}\n  output:\n    image: team/{name}\n"
+        "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    gitSync: {{}}\n    subfolder: images/{name}\n  output:\n    registry: registry.test\n    image: team/{name}\n"
     )
 }
 

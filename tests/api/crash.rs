@@ -156,10 +156,13 @@ async fn b1_after_a_start_a_build_that_is_no_longer_in_git_does_not_wait_for_a_c
     let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     // Without a registry it is never built, and has no key.
-    let build = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: b\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: team/b\n";
+    let build = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: b\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: ${NS}/b\n";
     let files = [("a.yaml", &*model("a")), ("b.yaml", build), ("image/Dockerfile", "FROM scratch")];
     let team = Team::new(&cluster, "unbuilt", &files).await;
-    team.sync_with(json!({"prune": {"maxDeletions": 0}})).await;
+    team.sync_with(
+        json!({"prune": {"maxDeletions": 0}, "variables": {"inline": {"NS": team.namespace}}}),
+    )
+    .await;
     let says = async |reason: &str, message: &str| {
         eventually(SOON, &format!("the build says {reason}"), || async {
             let status =

@@ -211,7 +211,7 @@ async fn g21_names_of_variables_are_checked_by_the_api_server() {
 async fn g10_a_path_that_no_build_may_read_stops_nothing_else() {
     let build = |name: &str, folder: &str, path: &str| {
         format!(
-            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    gitSync: {{}}\n    subfolder: '{folder}'\n  output:\n    image: team/{name}\n  trigger:\n    paths:\n      - '{path}'\n"
+            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    gitSync: {{}}\n    subfolder: '{folder}'\n  output:\n    registry: registry.example.com\n    image: team/{name}\n  trigger:\n    paths:\n      - '{path}'\n"
         )
     };
     // The schema refuses what anybody sees is wrong; what is wrong in a way that no schema knows, is nowhere.
@@ -225,7 +225,7 @@ async fn g10_a_path_that_no_build_may_read_stops_nothing_else() {
     team.create_sync(json!({})).await;
     let sync = team.wait_ready("False").await;
     let problems = &sync.status.as_ref().expect("status").problems;
-    assert_eq!(places(problems), ["absolute.yaml:12:5 CVK0205"]);
+    assert_eq!(places(problems), ["absolute.yaml:13:5 CVK0205"]);
     assert!(problems[0].message.contains("paths must be relative"), "{problems:?}");
     models_are(&team, &["a"]).await;
     assert_eq!(team.objects(Kind::AgentBuild).await.len(), 1);

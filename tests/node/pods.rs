@@ -45,26 +45,26 @@ fn message(status: &Value) -> &str {
 async fn a8_m4_t_the_examples_become_ready_and_their_statuses_are_true() {
     let _shared = NODE.read().await;
     let node = node().await;
-    let stage = node.stage("newsroom").await;
+    let stage = node.stage("agents").await;
     let dir = tempfile::tempdir().expect("folder");
     let repo = Repo::init(&dir.path().join("remote.git"));
     copy(Path::new(EXAMPLES), repo.work());
     repo.change("The example repository", &[], &[]);
     let server = GitServer::start(&dir.path().join("remote.git"));
-    let sync = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "team", "namespace": "newsroom"},
+    let sync = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "team", "namespace": "agents"},
         "spec": {"url": server.url("remote.git"), "path": "./team", "interval": "1h"}});
     let began = Instant::now();
     node.apply(&sync);
     // The first command that the proxy's condition tells.
     let (role, account) = ("--clusterrole=convoke-keys", "--serviceaccount=convoke-system:convoke");
-    node.kubectl(&["-n", "newsroom", "create", "rolebinding", "convoke-keys", role, account]);
+    node.kubectl(&["-n", "agents", "create", "rolebinding", "convoke-keys", role, account]);
     // Its key is missing: the model says so, and who needs it waits.
     let is = |s: &Value| shown(s, "Ready") == "False(CreateContainerConfigError)";
     let status = stage.status(Kind::ModelAPI, "openai", "the key is missing", is).await;
     told_after(began, "a Secret that is missing (from the push)");
     assert!(message(&status).ends_with("secret \"openai-key\" not found"), "{status}");
     stage.told("coordinator", "Waiting", "WaitingForDependencies").await;
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "openai-key", "namespace": "newsroom", "labels": {"convoke.dev/agents": "allow"}}, "stringData": {"api-key": "k"}});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "openai-key", "namespace": "agents", "labels": {"convoke.dev/agents": "allow"}}, "stringData": {"api-key": "k"}});
     node.apply(&secret);
 
     for (kind, name) in
@@ -85,10 +85,10 @@ async fn a8_m4_t_the_examples_become_ready_and_their_statuses_are_true() {
         let url = format!("{}/ready", status["endpoint"].as_str().expect("an endpoint"));
         let from = stage.pod("researcher").await;
         let said =
-            node.kubectl(&["-n", "newsroom", "exec", &from, "--", "wget", "-q", "-O", "-", &url]);
+            node.kubectl(&["-n", "agents", "exec", &from, "--", "wget", "-q", "-O", "-", &url]);
         assert_eq!(said, "ok\n");
     }
-    let table = node.kubectl(&["-n", "newsroom", "get", "agents"]);
+    let table = node.kubectl(&["-n", "agents", "get", "agents"]);
     let rows: Vec<Vec<&str>> =
         table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["NAME", "PHASE", "READY", "MODEL", "IMAGE", "AGE"]);

@@ -344,12 +344,13 @@ pub enum BuildResult {
     Superseded,
 }
 
-/// A build that ended.
+/// A build that ended, or an image that was found in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildRecord {
-    /// Its PipelineRun.
-    pub pipeline_run: String,
+    /// Its PipelineRun. None if the image was found in the registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_run: Option<String>,
     /// Its key.
     pub key: String,
     /// How it ended.
@@ -363,7 +364,7 @@ pub struct BuildRecord {
     /// The digest of the base image, if the build tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_digest: Option<String>,
-    /// When it began, in RFC 3339.
+    /// When it began, or when the image was found, in RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
     /// Whole seconds from its begin to its end.

@@ -60,6 +60,8 @@ pub mod code {
     pub const INCLUDE: &str = "CVK0206";
     /// A variable that does not exist, or does not fit where it stands.
     pub const VARIABLE: &str = "CVK0207";
+    /// An image that does not begin with the namespace, where it must.
+    pub const IMAGE_PATH: &str = "CVK0208";
     /// A reference to an object that is neither in the commit nor in the cluster (a warning).
     pub const REFERENCE: &str = "CVK0301";
     /// A package without a version (a warning).

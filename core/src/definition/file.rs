@@ -10,6 +10,7 @@ use super::document::{Budget, Document, Fault, Faulty, Parsed, parse};
 use super::finding::Finding;
 use super::front_matter::{self, is_agent_file};
 use super::identify::{Identity, identify};
+use super::image;
 use super::include::Includes;
 use super::nul;
 use super::places::place_at;
@@ -317,6 +318,10 @@ impl Reading<'_> {
             let name = id.map_or("x", |id| id.name.as_str());
             let found = schemas.check(kind, name, &spec).into_iter();
             findings.extend(found.filter(|finding| !unset_at.contains(&finding.pointer)));
+            if kind == Kind::AgentBuild && !unset_at.contains(image::POINTER) {
+                let said = document.value["metadata"]["namespace"].as_str();
+                findings.extend(image::finding(&spec, self.reader.namespace.as_deref().or(said)));
+            }
         }
         (spec, findings)
     }

@@ -15,6 +15,7 @@ pub mod finding;
 mod front_matter;
 mod identify;
 pub mod ignore;
+mod image;
 mod include;
 mod load;
 mod nul;

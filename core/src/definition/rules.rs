@@ -72,6 +72,11 @@ pub const RULES: &[Rule] = &[
         "A variable that does not exist, that is written wrongly, or whose value does not fit where it stands.",
     ),
     rule(
+        code::IMAGE_PATH,
+        Error,
+        "An AgentBuild without `output.registry` whose image does not begin with the namespace.",
+    ),
+    rule(
         code::REFERENCE,
         Warning,
         "A reference to an object that is neither in the commit nor in the cluster.",

@@ -183,7 +183,7 @@ async fn init(args: Args) -> Result<ExitCode, Failure> {
             single_tenant: args.single_tenant,
             ranges: args.allow_addresses.clone(),
             explains: true,
-            api_servers: Vec::new(),
+            ..Policy::default()
         }),
     };
     let found = trial.run(credentials, args.offline).await?;

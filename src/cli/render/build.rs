@@ -18,6 +18,7 @@ use crate::cli::{FOUND, Failure, USAGE, escaped, print};
 use crate::controllers::agent_build::key::build_key;
 use crate::controllers::agent_build::own_image::PUBLISHED;
 use crate::controllers::agent_build::pipeline_run::{Build, render, template_hash};
+use crate::definition::Context;
 use crate::git::{self, GitError, open_local};
 use convoke_core::sync::commit::source_at::SourceAt;
 use convoke_core::text::nearest;
@@ -58,7 +59,10 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let loaded = load(&args.path, |path| args.context.resolve(path))?;
+    let loaded = load(&args.path, |path| {
+        let context = args.context.resolve(path)?;
+        Ok(Context { namespace: args.namespace.clone(), ..context })
+    })?;
     if print_errors(&loaded) {
         return Err(Failure::new(FOUND, "the folder has errors, so it has no builds")
             .hint("convoke validate shows warnings too"));

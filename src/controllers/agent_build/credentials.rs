@@ -83,7 +83,7 @@ impl Controller {
         credentials::files(&self.client, namespace, access, &self.operator, &self.dialler).await
     }
 
-    async fn of_registry(
+    pub(super) async fn of_registry(
         &self,
         subject: &Subject<'_>,
         resolved: &Resolved,

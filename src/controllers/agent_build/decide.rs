@@ -40,6 +40,15 @@ pub enum Wait<'a> {
     Turn,
 }
 
+/// An image of a key that the registry has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// `registry/name@sha256:…`
+    pub image: String,
+    /// The commit that wants it.
+    pub commit: String,
+}
+
 /// What to do about a build key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision<'a> {
@@ -49,6 +58,8 @@ pub enum Decision<'a> {
     Keep,
     /// An earlier build made its image.
     Reuse(&'a BuildRecord),
+    /// The registry has its image: use that.
+    Found(&'a Found),
     /// Tell that it waits for its turn. Its run, this try of the key, is created after that is written: then the order survives a crash.
     Enqueue(u32),
     /// Create its run, as this try of the key, if it is its turn.
@@ -215,6 +226,26 @@ pub fn decide<'a>(status: &'a AgentBuildStatus, candidate: &Candidate<'a>) -> De
     }
 }
 
+/// Whether nothing was begun for a key about which this was decided: then the registry is asked for its image first.
+#[must_use]
+pub fn is_untouched(
+    status: &AgentBuildStatus,
+    candidate: &Candidate<'_>,
+    decision: &Decision<'_>,
+) -> bool {
+    let waits = matches!(
+        decision,
+        Decision::Enqueue(_)
+            | Decision::Supersede(_)
+            | Decision::Conflict(_)
+            | Decision::Leftover(_)
+            | Decision::Wait(Wait::TriggerOff | Wait::NoBuilder | Wait::Behind(_))
+    );
+    let is_told = status.build_key.as_deref() == Some(candidate.key.as_str());
+    let begun = is_told && (status.queued_at.is_some() || status.pipeline_run.is_some());
+    waits && !begun && candidate.newest().is_none()
+}
+
 /// The run of another key that nobody wants any more, whatever was decided about the key, and whether that is because of this key: it
 /// has its image, or somebody has cancelled what waits for that run.
 #[must_use]
@@ -228,7 +259,7 @@ pub fn unwanted<'a>(
     let has_image = match decision {
         Decision::Show(run) => matches!(run.outcome, RunOutcome::Built { .. }),
         Decision::Keep => status.built_key.as_deref() == Some(key),
-        Decision::Reuse(_) => true,
+        Decision::Reuse(_) | Decision::Found(_) => true,
         _ => false,
     };
     let cancelled = matches!(decision, Decision::Wait(Wait::Cancelled));

@@ -21,12 +21,9 @@ pub fn records<'a>(
     runs: impl IntoIterator<Item = &'a Run>,
     limits: &BuildHistory,
 ) -> Vec<BuildRecord> {
-    let mut all: BTreeMap<String, BuildRecord> =
-        old.iter().map(|record| (record.pipeline_run.clone(), record.clone())).collect();
-    for record in runs.into_iter().filter_map(record) {
-        all.insert(record.pipeline_run.clone(), record);
-    }
-    let mut all: Vec<_> = all.into_values().collect();
+    let ended = runs.into_iter().filter_map(record);
+    let all = old.iter().cloned().chain(ended).map(|record| (id(&record), record));
+    let mut all: Vec<_> = all.collect::<BTreeMap<_, _>>().into_values().collect();
     let began = |record: &BuildRecord| {
         record.started_at.as_deref().and_then(|text| text.parse::<Timestamp>().ok())
     };
@@ -41,6 +38,12 @@ pub fn records<'a>(
         stays
     });
     all
+}
+
+/// What tells records apart. A key is found once.
+fn id(record: &BuildRecord) -> (Option<String>, Option<String>) {
+    let found = record.pipeline_run.is_none().then(|| record.key.clone());
+    (record.pipeline_run.clone(), found)
 }
 
 fn is_good(record: &BuildRecord) -> bool {
@@ -65,7 +68,7 @@ fn record(run: &Run) -> Option<BuildRecord> {
     let began = run.began.or(run.created);
     let seconds = began.zip(run.ended).map(|(began, ended)| ended.duration_since(began).as_secs());
     Some(BuildRecord {
-        pipeline_run: run.name.clone(),
+        pipeline_run: Some(run.name.clone()),
         key: run.key.clone()?,
         result,
         commit: run.commit.clone(),
@@ -91,9 +94,7 @@ pub fn take_what_ended(new: &mut AgentBuildStatus, old: &AgentBuildStatus) {
     if has_image || (old.history.is_empty() && old.built_image.is_some()) {
         return;
     }
-    let is_new = |record: &&BuildRecord| {
-        !old.history.iter().any(|known| known.pipeline_run == record.pipeline_run)
-    };
+    let is_new = |record: &&BuildRecord| !old.history.iter().any(|known| id(known) == id(record));
     let good = |record: &&BuildRecord| is_good(record) && record.image.is_some();
     if let Some(record) = new.history.iter().filter(is_new).find(good).cloned() {
         new.built_image = record.image;
@@ -108,7 +109,7 @@ pub fn take_what_ended(new: &mut AgentBuildStatus, old: &AgentBuildStatus) {
 pub fn is_surplus(run: &Run, status: &AgentBuildStatus) -> bool {
     !run.is_running()
         && status.pipeline_run.as_deref() != Some(run.name.as_str())
-        && !status.history.iter().any(|record| record.pipeline_run == run.name)
+        && !status.history.iter().any(|record| record.pipeline_run.as_ref() == Some(&run.name))
 }
 
 /// Whether a newer key may stop this run: not one that is half done, and not the second one in a row.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The only state is in custom resources. The name of a run follows from build, key and attempt, so no attempt runs twice. The status
-//! remembers how a key ended when its run is gone, which images earlier keys have, and since when a build waits for its turn. A look into
-//! the registry before building is not built yet.
+//! remembers how a key ended when its run is gone, which images earlier keys have, and since when a build waits for its turn. What a build of
+//! this name has made before is found in the registry, by a proof that only the operator can write (`proof`).
 //!
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
@@ -19,6 +19,7 @@ mod desired;
 mod diagnose;
 pub mod failure;
 pub mod history;
+pub mod internal;
 pub mod key;
 mod log_tail;
 pub mod lookup;
@@ -26,11 +27,14 @@ pub mod own_image;
 pub mod pipeline_run;
 pub mod pod_policy;
 pub mod problem;
+pub mod proof;
+mod questions;
 mod reconcile;
 mod registry_auth;
 pub mod repository;
 mod resolve;
 pub mod resolve_template;
+mod reuse;
 pub mod run;
 mod stage;
 pub mod status;
@@ -47,7 +51,9 @@ use tokio::task::JoinSet;
 
 use self::lookup::Lookup;
 use self::own_image::OwnImage;
+use self::questions::Questions;
 use self::repository::Polls;
+use self::reuse::Proofs;
 use self::tekton::Tekton;
 pub use self::turns::Limits;
 use self::turns::Turns;
@@ -103,6 +109,9 @@ pub fn start<E: Send + 'static>(
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
     let tekton = Arc::new(Tekton::default());
+    let proofs = Proofs::new(client.clone(), operator_namespace.clone());
+    let endpoints = internal_registry.as_deref().map(internal::endpoints).unwrap_or_default();
+    let to_registries = dialler.trusting(endpoints);
     sources.notify(queue.clone());
     on_own_changes(&builds, &queue);
     let (polls, due) = Polls::new(repository::Parts {
@@ -132,8 +141,18 @@ pub fn start<E: Send + 'static>(
         internal_registry,
         operator,
         dialler,
+        to_registries,
+        proofs: proofs.clone(),
+        asked: Questions::default(),
         lags: Debounce::default(),
     });
+    {
+        let proofs = proofs.clone();
+        tasks.spawn(async move {
+            proofs.obtain_key().await;
+            std::future::pending().await
+        });
+    }
     {
         let (client, tekton, queue, builds) =
             (client.clone(), tekton.clone(), queue.clone(), builds.clone());
@@ -153,6 +172,7 @@ pub fn start<E: Send + 'static>(
             turns.note(&key, status.as_ref().and_then(reconcile::queued));
         }
         let _ = tokio::time::timeout(MAX_TEKTON_WAIT, tekton.wait_known()).await;
+        proofs.key_settled().await;
         worker::run(controller, queue, CONCURRENT_RECONCILES).await;
         Ok(())
     });
@@ -172,6 +192,11 @@ struct Controller {
     internal_registry: Option<String>,
     operator: OperatorAccount,
     dialler: Dialler,
+    /// The dialler for registries. It also reaches the operator's own one.
+    to_registries: Dialler,
+    proofs: Arc<Proofs>,
+    /// What registries were asked.
+    asked: Questions,
     /// Builds whose live object is not the one of their newest commit, and since when.
     lags: Debounce,
 }

@@ -45,6 +45,15 @@ impl BuildProblem {
         Self::of_spec("RegistryMissing", message.into())
     }
 
+    /// The image of a build in the internal registry does not begin with its namespace.
+    #[must_use]
+    pub fn image_path(namespace: &str, image: &str) -> Self {
+        let message = format!(
+            "spec.output.image: {image} does not begin with {namespace}/, as every image of this namespace does in the operator's registry"
+        );
+        Self::of_spec("ImagePathNotAllowed", message)
+    }
+
     /// The template may not be read.
     #[must_use]
     pub fn template_unreadable(error: &CallError) -> Self {

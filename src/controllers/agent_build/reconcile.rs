@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Controller;
 use super::apply::{self, create, remove, stop};
 use super::credentials;
-use super::decide::{self, Asked, Candidate, Decision, Trigger, Wait};
+use super::decide::{self, Asked, Candidate, Decision, Found, Trigger, Wait};
 use super::desired::manifest;
 use super::diagnose::{Ended, diagnose};
 use super::history::{is_surplus, records, take_what_ended};
@@ -125,6 +125,7 @@ impl Controller {
     async fn bring(&self, key: &Key) -> Result<(Next, Turn), CallError> {
         let Some(entry) = self.builds.get(key) else {
             self.lags.hold(key, false, Instant::now());
+            self.asked.forget(key);
             return Ok((Next::Forget, Turn::No));
         };
         let Some(build) = live_object(key, &entry) else { return Ok((Next::Settled, Turn::No)) };
@@ -176,6 +177,16 @@ impl Controller {
         };
         let candidate = subject.candidate(key, &runs, failure.as_ref());
         let mut decision = decide::decide(&subject.old, &candidate);
+        let found: Option<Found>;
+        if decide::is_untouched(&subject.old, &candidate, &decision) {
+            found = self.find_image(subject, source, resolved).await;
+            decision = found.as_ref().map_or(decision, Decision::Found);
+        }
+        if let Decision::Show(run) = decision
+            && subject.old.built_key.as_deref() != Some(key.as_str())
+        {
+            self.prove(subject, resolved, run).await;
+        }
         if let Some((run, has_image)) = decide::unwanted(&subject.old, &candidate, &decision) {
             self.stop(subject, &entries, run, has_image.then_some(key)).await?;
         }
@@ -403,7 +414,7 @@ impl Controller {
             Some(_) => self.polls.revision(key, &entry.uid).or(new.observed_revision),
             None => None,
         };
-        new.history = records(&old.history, runs.iter().map(|run| &run.value), &build.spec.history);
+        new.history = records(&new.history, runs.iter().map(|run| &run.value), &build.spec.history);
         take_what_ended(&mut new, old);
         let target =
             Target { client: &self.client, store: self.builds.as_ref(), key, uid: &entry.uid };

@@ -17,9 +17,9 @@ use crate::registry::{Image, Reference};
 /// The key of a Secret of the type `kubernetes.io/dockerconfigjson`.
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
 /// The file in Docker's format.
-const CONFIG: &str = "config.json";
+pub const CONFIG: &str = "config.json";
 /// Certificates of authorities that are trusted besides those of the system.
-const AUTHORITIES: &str = "ca.crt";
+pub const AUTHORITIES: &str = "ca.crt";
 
 /// Whether the annotation of a Secret allows that it is used for this image. The annotation lists registries, each with or without the
 /// beginning of a path: `registry.example.com:5000/team-a`. For a registry over plain HTTP, to which the credentials go as they are, an entry

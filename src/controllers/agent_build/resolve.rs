@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Controller;
+use super::internal;
 use super::key::{self, BuildKey};
 use super::lookup::LookupError;
 use super::pipeline_run::template_hash;
@@ -118,6 +119,11 @@ impl Controller {
         let Some(registry) = self.registry(spec) else {
             return Ok(Err(BuildProblem::no_registry()));
         };
+        if let Some(internal) = self.internal_registry.as_deref()
+            && !internal::allows(internal, &registry, spec, &subject.key.namespace)
+        {
+            return Ok(Err(BuildProblem::image_path(&subject.key.namespace, &spec.output.image)));
+        }
         let build_args =
             if spec.build_args.is_empty() { BuildArgs::None } else { BuildArgs::Given };
         let found = self.lookup.template(&subject.key.namespace, &spec.mode, build_args).await;

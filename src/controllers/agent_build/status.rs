@@ -4,12 +4,15 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::decide::{Builder, Decision, Wait, under_way};
+use super::decide::{Builder, Decision, Found, Wait, under_way};
+use super::history::image_of;
 use super::key::BuildKey;
 use super::problem::BuildProblem;
 use super::run::{Run, RunOutcome};
 use super::turns::Limits;
-use crate::api::agent_build::{AgentBuildStatus, BuildFailure, BuildPhase, BuildStep};
+use crate::api::agent_build::{
+    AgentBuildStatus, BuildFailure, BuildPhase, BuildRecord, BuildResult, BuildStep,
+};
 use crate::api::common::Source;
 use crate::api::{Kind, Mark, keys};
 use crate::cluster::conditions;
@@ -292,6 +295,12 @@ impl Summary {
         let (phase, message) = (BuildPhase::Succeeded, format!("built {image}"));
         Self { ready: "True", ..Self::not_ready(phase, "Built", message) }
     }
+
+    /// The image was there before anything was built.
+    fn found(image: &str) -> Self {
+        let message = format!("found {image} in the registry, where an earlier build has left it");
+        Self { message, ..Self::built(image) }
+    }
 }
 
 /// The summary of a key. Sets the fields of the new status that are about its run.
@@ -313,7 +322,13 @@ fn about_key(
             about_run(new, about, run)
         }
         Decision::Keep if old.built_key.as_deref() == Some(key.as_str()) => {
-            Summary::built(old.built_image.as_deref().unwrap_or_default())
+            let image = old.built_image.as_deref().unwrap_or_default();
+            let record = image_of(&old.history, key);
+            if record.is_some_and(|record| record.pipeline_run.is_none()) {
+                Summary::found(image)
+            } else {
+                Summary::built(image)
+            }
         }
         Decision::Keep => {
             // Ready may have said meanwhile that something was waited for.
@@ -330,6 +345,24 @@ fn about_key(
             new.built_key = Some(key.to_string());
             new.last_built_commit.clone_from(&record.commit);
             summary
+        }
+        Decision::Found(Found { image, commit }) => {
+            new.built_image = Some(image.clone());
+            // The proof does not name it.
+            new.base_digest = None;
+            new.built_key = Some(key.to_string());
+            new.last_built_commit = Some(commit.clone());
+            new.history.push(BuildRecord {
+                pipeline_run: None,
+                key: key.to_string(),
+                result: BuildResult::Succeeded,
+                commit: Some(commit.clone()),
+                image: Some(image.clone()),
+                base_digest: None,
+                started_at: Some(now.to_string()),
+                seconds: None,
+            });
+            Summary::found(image)
         }
         Decision::Conflict(run) => {
             let name = &run.name;

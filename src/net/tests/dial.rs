@@ -42,7 +42,7 @@ impl Resolver for Arc<Names> {
 }
 
 fn dialler(policy: Policy, names: &Arc<Names>) -> Dialler {
-    Dialler::with_resolver(policy, Box::new(Arc::clone(names)))
+    Dialler::with_resolver(policy, Arc::new(Arc::clone(names)))
 }
 
 /// A place to connect to where nobody answers: only who comes is seen.
@@ -147,6 +147,24 @@ async fn v12_behind_a_proxy_only_the_proxy_is_resolved_and_judged() {
 }
 
 #[tokio::test]
+async fn o11_an_endpoint_that_the_operator_names_is_reached_and_no_other() {
+    let (door, other) = (Door::new(), Door::new());
+    let names =
+        Names::new(&[("registry.test", &[&["127.0.0.1"]]), ("alias.test", &[&["127.0.0.1"]])]);
+    let port = door.url("registry.test").port().unwrap();
+    let dialler = dialler(Policy::default(), &names);
+    assert!(door.dial(&dialler, &door.url("registry.test")).await.is_some());
+    let trusting = dialler.trusting(vec![Endpoint::new("Registry.test.", port)]);
+    assert_eq!(door.dial(&trusting, &door.url("registry.test")).await, None);
+    // Neither another port of it, nor another name or the address of the same.
+    assert!(other.dial(&trusting, &other.url("registry.test")).await.is_some());
+    assert!(door.dial(&trusting, &door.url("alias.test")).await.is_some());
+    assert!(door.dial(&trusting, &door.url("127.0.0.1")).await.is_some());
+    // The one that it was made of reaches no more than before.
+    assert!(door.dial(&dialler, &door.url("registry.test")).await.is_some());
+}
+
+#[tokio::test]
 async fn v10_of_several_addresses_only_those_allowed_are_dialled() {
     let all: &[&[&str]] =
         &[&["10.0.0.1", "fe80::1", "::ffff:169.254.169.254", "127.0.0.1", "100.64.0.1"]];
@@ -217,7 +235,7 @@ async fn o11_name_servers_that_do_not_answer_are_told_apart() {
         ("failed to lookup address information: Name does not resolve", false),
         ("failed to lookup address information: No address associated with hostname", false),
     ] {
-        let names = Box::new(Silent(words));
+        let names = Arc::new(Silent(words));
         let dialler = Dialler::with_resolver(Policy::default(), names);
         let error = dialler.resolve(&Endpoint::new("git.test", 443)).await.unwrap_err();
         assert_eq!(matches!(error, NetError::Failed { .. }), temporary, "{words}: {error}");

@@ -262,6 +262,7 @@ fn o11_v10_the_api_server_is_refused_unless_its_very_address_is_listed() {
         single_tenant: true,
         ranges: ranges.iter().map(|text| range(text)).collect(),
         api_servers: servers.iter().map(|(host, port)| Endpoint::new(host, *port)).collect(),
+        trusted: Vec::new(),
     };
     let servers = [("10.96.0.1", 443), ("127.0.0.1", 6443), ("35.1.2.3", 443), ("[2600::5]", 443)];
     let policy = with(&["10.0.0.0/8"], &servers);
@@ -286,6 +287,31 @@ fn o11_v10_the_api_server_is_refused_unless_its_very_address_is_listed() {
     let listed = with(&["10.0.0.0/8", "10.96.0.1", "35.1.2.3/32"], &servers);
     assert_eq!(host(&listed, "https://10.96.0.1/r"), Ok(()));
     assert_eq!(host(&listed, "https://35.1.2.3/r"), Ok(()));
+}
+
+#[test]
+fn o11_v10_what_is_never_dialled_is_not_trusted_either() {
+    let trusted = |host: &str| Policy {
+        trusted: vec![Endpoint::new(host, 443)],
+        api_servers: vec![Endpoint::new("10.96.0.1", 443)],
+        ..Policy::default()
+    };
+    for (ip, is_reached) in [
+        ("10.0.0.1", true),
+        ("127.0.0.1", true),
+        ("100.64.0.1", true),
+        ("[fd12::1]", true),
+        ("169.254.169.254", false),
+        ("100.100.100.200", false),
+        ("0.0.0.0", false),
+        ("10.96.0.1", false),
+    ] {
+        let url = format!("https://{ip}/v2/");
+        assert_eq!(host(&trusted(ip), &url).is_ok(), is_reached, "{ip}");
+        assert!(host(&trusted("registry.test"), &url).is_err(), "{ip}");
+    }
+    assert!(host(&trusted("localhost"), "https://localhost/").is_ok());
+    assert!(host(&trusted("localhost"), "https://localhost:5000/").is_err());
 }
 
 #[test]

@@ -177,7 +177,7 @@ async fn b5_v55_a_run_gets_the_credentials_of_one_registry() {
     install_templates(&cluster);
     install_tekton(&cluster);
     let team = Team::new(&cluster).await;
-    let output = json!({"image": "team/reviewer", "secretRef": {"name": "team-push"}});
+    let output = json!({"image": team.image(), "secretRef": {"name": "team-push"}});
     team.apply_build("reviewer", &json!({ "output": output }));
     let role = ["create", "role", "push", "--verb=get", "--resource=secrets"];
     team.kubectl(&[&role[..], &["--resource-name=team-push"]].concat());
@@ -196,14 +196,18 @@ async fn b5_v55_a_run_gets_the_credentials_of_one_registry() {
     });
     cluster.apply(&secret);
     let said = team.reason("reviewer", "CredentialsNotAllowed").await;
-    assert!(said.contains("convoke.dev/registries=registry.test:5000/team/reviewer"), "{said}");
+    let wanted = format!("convoke.dev/registries={}", team.repository());
+    assert!(said.contains(&wanted), "{said}");
     let other = "convoke.dev/registries=registry.test:5000/other";
     team.kubectl(&["annotate", "secret", "team-push", other]);
     let said = team.reason("reviewer", "CredentialsNotAllowed").await;
     assert!(!said.contains("registry.test:5000/other"), "what it is for is not told: {said}");
     assert!(team.runs().await.is_empty());
-    let ours = "convoke.dev/registries=registry.test:5000/other,registry.test:5000/team";
-    team.kubectl(&["annotate", "--overwrite", "secret", "team-push", ours]);
+    let ours = format!(
+        "convoke.dev/registries=registry.test:5000/other,registry.test:5000/{}",
+        team.namespace
+    );
+    team.kubectl(&["annotate", "--overwrite", "secret", "team-push", &ours]);
     let run = team.begun("reviewer").await;
     let files = texts(&team.mounted(&run, "push-auth").await);
     assert_eq!(files.keys().collect::<Vec<_>>(), ["config.json"]);

@@ -12,7 +12,7 @@ use super::{install_tekton, install_templates};
 /// An AgentBuild of the folder `image`.
 fn build(name: &str) -> String {
     format!(
-        "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    gitSync: {{}}\n    subfolder: image\n  output:\n    image: team/{name}\n"
+        "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    gitSync: {{}}\n    subfolder: image\n  output:\n    registry: registry.example.com\n    image: team/{name}\n"
     )
 }
 
@@ -77,8 +77,7 @@ async fn b1_an_image_is_made_of_the_repository_that_owns_the_build_and_of_no_oth
     let cluster = Cluster::exclusive().await;
     install_templates(&cluster);
     install_tekton(&cluster);
-    let args: Vec<_> = ARGS.iter().copied().chain(["--internal-registry=registry.test"]).collect();
-    let mut operator = cluster.operator(&args).await;
+    let mut operator = cluster.operator(ARGS).await;
     operator.ready(SOON).await;
     let reviewer = build("reviewer");
     let files = [("team/reviewer.yaml", &*reviewer), ("image/Dockerfile", "FROM owner\n")];

@@ -12,7 +12,7 @@ use super::support::team::{ARGS, SOON, Team};
 use super::support::{Cluster, eventually, run};
 use super::{install_tekton, install_templates};
 
-const BUILD: &str = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: reviewer\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: team/reviewer\n    tag: v1-{short}\n  buildArgs:\n    VERSION: \"1\"\n  trigger:\n    paths: [shared, missing]\n";
+const BUILD: &str = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: reviewer\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: ${NS}/reviewer\n    tag: v1-{short}\n  buildArgs:\n    VERSION: \"1\"\n  trigger:\n    paths: [shared, missing]\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_d3_the_pipeline_run_that_is_printed_is_the_one_that_the_operator_makes() {
@@ -28,7 +28,8 @@ async fn b3_d3_the_pipeline_run_that_is_printed_is_the_one_that_the_operator_mak
         ("shared/base.txt", "1\n"),
     ];
     let team = Team::new(&cluster, "rendered", &files).await;
-    team.sync_with(json!({"path": "team"})).await;
+    let variables = json!({"inline": {"NS": team.namespace}});
+    team.sync_with(json!({"path": "team", "variables": variables})).await;
     let kind = GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun");
     let resource = ApiResource::from_gvk_with_plural(&kind, "pipelineruns");
     let api: Api<DynamicObject> =
@@ -42,6 +43,7 @@ async fn b3_d3_the_pipeline_run_that_is_printed_is_the_one_that_the_operator_mak
     let printed = run(Command::new(env!("CARGO_BIN_EXE_convoke"))
         .args(["render", "build", "reviewer", "-o", "json", "--registry", "registry.test"])
         .args(["-n", &team.namespace, "--url", &team.url()])
+        .arg(format!("--var=NS={}", team.namespace))
         .arg(folder));
     let mut printed: Value = serde_json::from_str(&printed).expect("JSON");
     let uid = &made.metadata.owner_references.as_ref().expect("an owner")[0].uid;

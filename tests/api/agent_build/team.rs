@@ -18,14 +18,14 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    pub(super) fn start(client: &Client, limits: Limits) -> Self {
+    pub(super) fn start(client: &Client, limits: Limits, registry: &str) -> Self {
         let mut tasks = JoinSet::new();
         let stores = Stores::new();
         let sources = BuildSources::new();
         let folder = tempfile::tempdir().expect("a folder");
         let repositories = Repositories::new(folder.path().join("repositories"), 1 << 30);
         let settings = Settings {
-            internal_registry: Some("registry.test:5000".into()),
+            internal_registry: Some(registry.into()),
             operator_namespace: "convoke-system".into(),
             operator_image: Some("registry.test:5000/convoke:1".into()),
             limits,
@@ -79,7 +79,12 @@ impl<'c> Team<'c> {
 
     /// The controller with other limits.
     pub(super) fn start_with(&self, limits: Limits) -> Controller {
-        Controller::start(&self.operator, limits)
+        Controller::start(&self.operator, limits, "registry.test:5000")
+    }
+
+    /// The controller with this internal registry.
+    pub(super) fn start_for(&self, registry: &str) -> Controller {
+        Controller::start(&self.operator, Limits { total: 100, namespace: 100 }, registry)
     }
 
     /// Writes of the operator since then, as `verb resource/subresource`, sorted.
@@ -96,7 +101,7 @@ impl<'c> Team<'c> {
     pub(super) fn apply_build(&self, name: &str, spec: &Value) {
         let mut whole = json!({
             "source": {"gitSync": {}, "subfolder": "images/reviewer"},
-            "output": {"image": "team/reviewer"}, "buildArgs": {"A": "1"},
+            "output": {"image": self.image()}, "buildArgs": {"A": "1"},
         });
         for (key, value) in spec.as_object().expect("a map") {
             whole[key] = value.clone();
@@ -106,6 +111,16 @@ impl<'c> Team<'c> {
             "metadata": {"name": name, "namespace": self.namespace, "annotations": {keys::OWNER: self.mark(name)}},
             "spec": whole,
         }));
+    }
+
+    /// The name of the image.
+    pub(super) fn image(&self) -> String {
+        format!("{}/reviewer", self.namespace)
+    }
+
+    /// Where the image goes.
+    pub(super) fn repository(&self) -> String {
+        format!("registry.test:5000/{}", self.image())
     }
 
     /// The mark of GitSync `team` on an AgentBuild.
@@ -214,15 +229,21 @@ impl<'c> Team<'c> {
 
     /// What Tekton's controller says at the end of a run.
     pub(super) async fn end(&self, run: &str, succeeded: bool) {
-        let (status, reason) = if succeeded { ("True", "Succeeded") } else { ("False", "Failed") };
-        let results = if succeeded {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let pushed = (self.repository(), digest);
+        self.end_with(run, succeeded.then_some(pushed)).await;
+    }
+
+    /// The same, after it has pushed an image with a digest.
+    pub(super) async fn end_with(&self, run: &str, pushed: Option<(String, String)>) {
+        let (status, reason) =
+            if pushed.is_some() { ("True", "Succeeded") } else { ("False", "Failed") };
+        let results = pushed.map_or(json!([]), |(image, digest)| {
             json!([
-                {"name": "IMAGE_URL", "value": "registry.test:5000/team/reviewer:t"},
-                {"name": "IMAGE_DIGEST", "value": format!("sha256:{}", "a".repeat(64))},
+                {"name": "IMAGE_URL", "value": format!("{image}:t")},
+                {"name": "IMAGE_DIGEST", "value": digest},
             ])
-        } else {
-            json!([])
-        };
+        });
         let patch = json!({"status": {
             "startTime": jiff::Timestamp::now().to_string(), "results": results,
             "conditions": [{"type": "Succeeded", "status": status, "reason": reason, "message": "Tasks Completed: 3"}],

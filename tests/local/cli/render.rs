@@ -226,6 +226,15 @@ fn b3_d3_what_keeps_a_pipeline_run_from_being_printed_is_told() {
     assert_eq!((run.code, run.err.as_str()), (2, expected));
     let run = render(&["reviewer", path(&folder), "--registry", "other:5000"]);
     assert!(run.out.contains("other:5000/newsroom/reviewer"), "{run:?}");
+    // There each namespace has names of its own.
+    let run = render(&["reviewer", path(&folder), "--registry", "other:5000", "-n", "newsroom"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let run = render(&["reviewer", path(&folder), "--registry", "other:5000", "-n", "other"]);
+    assert_eq!((run.code, run.out.as_str()), (1, ""), "{run:?}");
+    assert!(
+        run.err.contains("error[CVK0208]: the image \"newsroom/reviewer\" does not"),
+        "{run:?}"
+    );
     let run = render(&["reviewer", path(&folder), "--registry", "r", "--templates", "/nowhere"]);
     assert!(run.err.contains("error: --templates: cannot read /nowhere: "), "{run:?}");
     assert_eq!(run.code, 2);

@@ -103,7 +103,7 @@ fn g10_validate_prints_sarif_for_code_scanning() {
     assert_eq!((run.code, run.err.as_str()), (1, ""));
     let mut log: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
     let rules = log["runs"][0]["tool"]["driver"]["rules"].take();
-    assert_eq!(rules.as_array().map(Vec::len), Some(27));
+    assert_eq!(rules.as_array().map(Vec::len), Some(28));
     // Checked once by hand against the schema of the standard; a change here is worth doing so again.
     insta::assert_snapshot!(serde_json::to_string_pretty(&rules[19]).expect("JSON"), @r#"
     {
@@ -188,7 +188,7 @@ fn g10_validate_prints_sarif_for_code_scanning() {
                 "text": "mcpServers: MCPServer \"search\" is not in this commit\nHint: add the MCPServer to the repository, or create it in the namespace"
               },
               "ruleId": "CVK0301",
-              "ruleIndex": 23
+              "ruleIndex": 24
             }
           ],
           "tool": {

@@ -428,7 +428,7 @@ fn g7_nothing_hides_behind_a_nul() {
 fn g10_a_tag_that_names_images_by_what_they_are_made_of_is_refused_at_its_place() {
     let build = |tag: &str| {
         format!(
-            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata: {{name: b}}\nspec:\n  source: {{gitSync: {{}}}}\n  output:\n    image: i\n    tag: {tag}\n"
+            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata: {{name: b}}\nspec:\n  source: {{gitSync: {{}}}}\n  output:\n    image: team/i\n    tag: {tag}\n"
         )
     };
     for tag in ["v1", "'{short}'", "v-cvk-1"] {

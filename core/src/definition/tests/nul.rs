@@ -40,7 +40,7 @@ fn g7_a_nul_character_in_json_and_in_a_key_is_an_error_at_its_place() {
  "spec": {"image": "i:1", "env": [{"name": "A",
    "value": "\u0000"}]}}"#;
     assert_eq!(told(&load(&[("s.json", text)])), ["s.json:3:13 CVK0204"]);
-    let text = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: b}\nspec:\n  source: {gitSync: {}}\n  output: {image: i}\n  buildArgs:\n    \"A\\0\": x\n";
+    let text = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: b}\nspec:\n  source: {gitSync: {}}\n  output: {image: team/i}\n  buildArgs:\n    \"A\\0\": x\n";
     assert_eq!(told(&load(&[("b.yaml", text)])), ["b.yaml:8:5 CVK0204"]);
 }
 

@@ -257,6 +257,52 @@ fn b1_a_revert_takes_the_image_of_the_earlier_build() {
 }
 
 #[test]
+fn b1_the_registry_is_asked_before_anything_is_begun_for_a_key() {
+    let (one, two, empty) = (key('1'), key('2'), AgentBuildStatus::default());
+    let asks = |status: &AgentBuildStatus, runs: &[Run], change: fn(&mut Candidate<'_>)| {
+        let refs: Vec<_> = runs.iter().collect();
+        let mut candidate = Candidate {
+            name: NAME,
+            uid: UID,
+            key: &one,
+            runs: &refs,
+            failure: None,
+            trigger: Trigger::OnCommit,
+            retry_limit: 2,
+            asked: Asked::default(),
+            builder: Builder::Available,
+            now: at(1000),
+        };
+        change(&mut candidate);
+        is_untouched(status, &candidate, &decide(status, &candidate))
+    };
+    assert!(asks(&empty, &[], |_| {}));
+    assert!(asks(&queued(&two), &[], |_| {}), "another key waits");
+    // A found image is no build: it needs neither a trigger nor Tekton nor the name of a run.
+    assert!(asks(&empty, &[], |it| it.trigger = Trigger::Off));
+    assert!(asks(&empty, &[], |it| it.builder = Builder::NotInstalled));
+    assert!(asks(&empty, &[run(&two, 1, RunOutcome::Running)], |_| {}));
+    let left = Run { owner_uid: Some("earlier".into()), ..run(&one, 1, built()) };
+    assert!(asks(&empty, &[left], |_| {}));
+    // It waits for its turn, or was begun, or was cancelled, or is built.
+    assert!(!asks(&queued(&one), &[], |_| {}));
+    assert!(!asks(&empty, &[run(&one, 1, RunOutcome::Running)], |_| {}));
+    assert!(!asks(&empty, &[run(&one, 1, failed("Failed"))], |_| {}));
+    let cancel = |it: &mut Candidate<'_>| {
+        it.asked.cancel = Some(key('1').to_string().leak());
+    };
+    assert!(!asks(&empty, &[], cancel));
+    let gone = AgentBuildStatus { pipeline_run: Some("r".into()), queued_at: None, ..queued(&one) };
+    assert!(!asks(&gone, &[], |_| {}), "its run was deleted while it went on");
+    let done = AgentBuildStatus {
+        built_key: Some(one.to_string()),
+        built_image: Some("r/i@sha256:1".into()),
+        ..AgentBuildStatus::default()
+    };
+    assert!(!asks(&done, &[], |_| {}), "a build at rest asks nobody");
+}
+
+#[test]
 fn b8_people_cancel_one_key_and_no_other() {
     let (one, two, empty) = (key('1'), key('2'), AgentBuildStatus::default());
     let cancel = |key: &BuildKey| Asked { cancel: Some(key.to_string().leak()), rebuild: None };

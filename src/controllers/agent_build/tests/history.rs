@@ -46,7 +46,7 @@ fn limits(successful: u32, failed: u32) -> BuildHistory {
 }
 
 fn names(history: &[BuildRecord]) -> Vec<&str> {
-    history.iter().map(|record| record.pipeline_run.as_str()).collect()
+    history.iter().map(|record| record.pipeline_run.as_deref().unwrap_or("-")).collect()
 }
 
 #[test]
@@ -103,7 +103,10 @@ fn b1_an_image_counts_only_for_its_own_key() {
     assert_eq!(image_of(&history, &key), None);
     let history =
         records(&history, &[run("one", 20, built()), run("two", 30, built())], &limits(5, 3));
-    assert_eq!(image_of(&history, &key).map(|record| record.pipeline_run.as_str()), Some("two"));
+    assert_eq!(
+        image_of(&history, &key).and_then(|record| record.pipeline_run.as_deref()),
+        Some("two")
+    );
 }
 
 #[test]
@@ -167,4 +170,48 @@ fn b7_an_image_that_was_made_meanwhile_is_taken_until_the_newest_key_has_one() {
     let mut done = AgentBuildStatus { built_key: Some(newest), history: ended, ..old.clone() };
     take_what_ended(&mut done, &old);
     assert_eq!(done.built_image, old.built_image);
+}
+
+#[test]
+fn b1_what_was_found_is_a_good_build_without_a_run() {
+    let found = |key: &str, began| BuildRecord {
+        pipeline_run: None,
+        key: key.into(),
+        result: BuildResult::Succeeded,
+        commit: None,
+        base_digest: None,
+        image: Some(format!("r/i@sha256:{began}")),
+        started_at: Some(at(began).to_string()),
+        seconds: None,
+    };
+    let (other, again) = ("b".repeat(64), found(KEY, 30));
+    let old = [found(KEY, 10), found(&other, 20), again.clone()];
+    let history = records(&old, &[run("good", 25, built())], &limits(5, 3));
+    // One a key, and the newest of it.
+    let keys: Vec<_> = history
+        .iter()
+        .map(|record| (record.pipeline_run.as_deref(), record.key.as_str()))
+        .collect();
+    assert_eq!(keys, [(None, KEY), (Some("good"), KEY), (None, other.as_str())]);
+    assert_eq!(image_of(&history, &BuildKey::parse(KEY).expect("a key")), Some(&again));
+    // It says nothing of how long a build takes.
+    assert_eq!(usual_time(&history), SignedDuration::from_secs(10));
+    // It counts like others, and no run is kept for it.
+    let few = records(&history, &[], &limits(1, 1));
+    assert_eq!(few, [again]);
+    let status = AgentBuildStatus { history: few, ..AgentBuildStatus::default() };
+    assert!(is_surplus(&run("good", 25, built()), &status));
+    // A build between, which ended while another key is wanted, is news beside one that was found.
+    let newest = "n".repeat(64);
+    let was = AgentBuildStatus {
+        build_key: Some(newest),
+        history: old[..1].to_vec(),
+        ..AgentBuildStatus::default()
+    };
+    let mut new = AgentBuildStatus {
+        history: records(&old[..1], &[run("good", 25, built())], &limits(5, 3)),
+        ..was.clone()
+    };
+    take_what_ended(&mut new, &was);
+    assert_eq!(new.built_key.as_deref(), Some(KEY));
 }

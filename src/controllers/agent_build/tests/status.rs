@@ -228,6 +228,53 @@ fn b6_the_last_good_image_stays_while_a_newer_key_builds_or_fails() {
 }
 
 #[test]
+fn b1_an_image_that_was_found_counts_as_built_and_as_found() {
+    let (one, two) = (key("1"), key("2"));
+    let image = format!("{REPOSITORY}@sha256:{}", "f".repeat(64));
+    let found = Found { image: image.clone(), commit: "c".repeat(40) };
+    let told = |old: &AgentBuildStatus, second| {
+        status(
+            old,
+            &meta(),
+            &about(&one, Decision::Found(&found), None),
+            Builder::NotInstalled,
+            at(second),
+        )
+    };
+    let failed =
+        next(&AgentBuildStatus::default(), &two, Some(&run(&two, failed())), Builder::Available, 1);
+    for old in [AgentBuildStatus::default(), failed] {
+        let new = told(&old, 5);
+        assert_eq!(
+            (new.phase, condition(&new, "Ready")),
+            (Some(BuildPhase::Succeeded), Some(("True", "Built")))
+        );
+        assert_eq!(
+            (&new.built_image, new.built_key.as_deref()),
+            (&Some(image.clone()), Some(one.as_str()))
+        );
+        assert_eq!((new.build_key.as_deref(), &new.pipeline_run), (Some(one.as_str()), &None));
+        assert_eq!(
+            (condition(&new, "Stalled"), &new.last_built_commit),
+            (None, &Some("c".repeat(40)))
+        );
+        assert!(new.message.as_deref().is_some_and(|said| said.starts_with("found ")), "{new:?}");
+        // It stays so, also after a restart.
+        assert_eq!(next(&new, &one, None, Builder::NotInstalled, 9), new);
+        // Another key, and a revert: the record of what was found is as good as that of a build.
+        let other = next(&new, &two, Some(&run(&two, built())), Builder::Available, 10);
+        assert_eq!(
+            decided(&other, &one, None, true, Builder::Available),
+            Decision::Reuse(&other.history[0])
+        );
+        assert_eq!(
+            next(&other, &one, None, Builder::Available, 11).built_image,
+            Some(image.clone())
+        );
+    }
+}
+
+#[test]
 fn b8_without_tekton_the_key_is_shown_and_it_heals() {
     let one = key("1");
     let waiting = next(&AgentBuildStatus::default(), &one, None, Builder::NotInstalled, 1);

@@ -1,0 +1,241 @@
+//! Finds the image of a build key in its registry, and writes the proof by which it is found.
+//!
+//! Nothing here fails a build. Whatever goes wrong, the image is built; without a proof, it is built again some day.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::watch;
+
+use super::Controller;
+use super::decide::Found;
+use super::pipeline_run::repository;
+use super::proof::{self, About, ProofKey};
+use super::questions::Asked;
+use super::reconcile::Subject;
+use super::registry_auth::{AUTHORITIES, CONFIG};
+use super::resolve::Resolved;
+use super::run::{Run, RunOutcome};
+use crate::cluster::client::jitter;
+use crate::controllers::inputs::key;
+use crate::registry::client::Options;
+use crate::registry::{Credentials, Digest, Image, Registry, RegistryError, auth};
+use convoke_core::sync::commit::source_at::SourceAt;
+
+/// How long all questions about one image may take together, and all that is written about it.
+const TOTAL: Duration = Duration::from_secs(5);
+/// How long a start waits until it is known whether there is a key.
+const MAX_WAIT_FOR_KEY: Duration = Duration::from_secs(5);
+/// The pause between two tries to get the key.
+const KEY_PAUSE: Duration = Duration::from_secs(60);
+
+/// The operator's key of proofs.
+pub struct Proofs {
+    client: Client,
+    operator_namespace: String,
+    key: watch::Sender<KeyState>,
+}
+
+#[derive(Debug, Clone)]
+enum KeyState {
+    /// It was not asked for yet.
+    Starting,
+    /// It cannot be read now.
+    None,
+    Known(Arc<ProofKey>),
+}
+
+impl Proofs {
+    pub(super) fn new(client: Client, operator_namespace: String) -> Arc<Self> {
+        Arc::new(Self { client, operator_namespace, key: watch::Sender::new(KeyState::Starting) })
+    }
+
+    /// Tries until there is a key.
+    pub(super) async fn obtain_key(&self) {
+        let mut told = String::new();
+        loop {
+            match key::obtain(&self.client, &self.operator_namespace).await {
+                Ok(key) => {
+                    self.key.send_replace(KeyState::Known(Arc::new(ProofKey::of(&key))));
+                    return;
+                }
+                Err(error) => {
+                    self.key.send_replace(KeyState::None);
+                    let error = error.to_string();
+                    if told != error {
+                        tracing::warn!(error, "no image is looked for in a registry");
+                        told = error;
+                    }
+                }
+            }
+            tokio::time::sleep(jitter(KEY_PAUSE)).await;
+        }
+    }
+
+    /// Waits a moment until it is known whether there is a key.
+    pub(super) async fn key_settled(&self) {
+        let mut keys = self.key.subscribe();
+        let settled = keys.wait_for(|state| !matches!(state, KeyState::Starting));
+        let _ = tokio::time::timeout(MAX_WAIT_FOR_KEY, settled).await;
+    }
+
+    fn key(&self) -> Option<Arc<ProofKey>> {
+        match &*self.key.borrow() {
+            KeyState::Known(key) => Some(key.clone()),
+            KeyState::Starting | KeyState::None => None,
+        }
+    }
+}
+
+/// Why there is nothing to use.
+enum Nothing {
+    /// The registry does not answer, for this reason. It may later.
+    Silent(String),
+    /// This will not change by itself.
+    Known(String),
+}
+
+impl From<RegistryError> for Nothing {
+    fn from(error: RegistryError) -> Self {
+        if error.may_pass() {
+            Self::Silent(error.to_string())
+        } else {
+            Self::Known(error.to_string())
+        }
+    }
+}
+
+impl Controller {
+    /// The image of a key that its registry has, made by an earlier build of this AgentBuild.
+    pub(super) async fn find_image(
+        &self,
+        subject: &Subject<'_>,
+        source: &SourceAt,
+        resolved: &Resolved,
+    ) -> Option<Found> {
+        let (build, uid, key) = (subject.key, subject.entry.uid.as_str(), &resolved.key);
+        let registry = asked(subject, resolved);
+        if self.asked.is_answered(build, uid, key) || self.asked.is_silent(&registry) {
+            return None;
+        }
+        let proofs = self.proofs.key()?;
+        let looking = self.look(subject, resolved, &proofs);
+        let found = tokio::time::timeout(TOTAL, looking).await;
+        match found.unwrap_or_else(|_| Err(Nothing::Silent("it does not answer".into()))) {
+            Ok(Some((image, digest))) => {
+                let image = format!("{image}@{digest}");
+                tracing::info!(object = %build, image, "the image was found in the registry");
+                return Some(Found { image, commit: source.commit.clone() });
+            }
+            Ok(None) => self.asked.answered(build, uid, key),
+            Err(Nothing::Known(why)) => {
+                tracing::info!(object = %build, why, "the image cannot be looked for");
+                self.asked.answered(build, uid, key);
+            }
+            Err(Nothing::Silent(why)) => {
+                tracing::info!(object = %build, why, "the registry cannot be asked");
+                self.asked.is_silent_now(registry);
+            }
+        }
+        None
+    }
+
+    async fn look(
+        &self,
+        subject: &Subject<'_>,
+        resolved: &Resolved,
+        proofs: &ProofKey,
+    ) -> Result<Option<(Image, Digest)>, Nothing> {
+        let (image, mut registry) = self.registry_of(subject, resolved).await?;
+        let Some(tag) = proof::tag(&resolved.key) else { return Ok(None) };
+        let Some(found) = registry.manifest(&tag).await? else { return Ok(None) };
+        let digest = match proofs.digest(about(subject, resolved, &image), &found) {
+            Ok(digest) => digest,
+            Err(why) => {
+                tracing::warn!(object = %subject.key, tag = %tag, %why, "this is no proof of the build");
+                return Ok(None);
+            }
+        };
+        // It may be gone.
+        Ok(registry.has_manifest(&digest).await?.then_some((image, digest)))
+    }
+
+    /// Writes the proof that a run has made its image.
+    pub(super) async fn prove(&self, subject: &Subject<'_>, resolved: &Resolved, run: &Run) {
+        let RunOutcome::Built { digest } = &run.outcome else { return };
+        let wanted = repository(&subject.build.spec, &resolved.registry);
+        let is_there = run.image.as_ref().is_none_or(|image| *image == wanted);
+        let (Some(proofs), Ok(digest), true) = (self.proofs.key(), digest.parse(), is_there) else {
+            return;
+        };
+        let registry = asked(subject, resolved);
+        if self.asked.is_silent(&registry) {
+            return;
+        }
+        let writing = self.write_proof(subject, resolved, &proofs, &digest);
+        let written = tokio::time::timeout(TOTAL, writing).await;
+        let why =
+            match written.unwrap_or_else(|_| Err(Nothing::Silent("it does not answer".into()))) {
+                Ok(()) => return,
+                Err(Nothing::Known(why)) => why,
+                Err(Nothing::Silent(why)) => {
+                    self.asked.is_silent_now(registry);
+                    why
+                }
+            };
+        tracing::info!(object = %subject.key, why, "the image will not be found again: its registry has no proof of it");
+    }
+
+    async fn write_proof(
+        &self,
+        subject: &Subject<'_>,
+        resolved: &Resolved,
+        proofs: &ProofKey,
+        digest: &Digest,
+    ) -> Result<(), Nothing> {
+        let (image, mut registry) = self.registry_of(subject, resolved).await?;
+        let Some(tag) = proof::tag(&resolved.key) else { return Ok(()) };
+        let proof = proofs.proof(about(subject, resolved, &image), digest);
+        Ok(registry.push_note(&proof, &tag).await?)
+    }
+
+    /// The image of a build, and the client of its registry.
+    async fn registry_of(
+        &self,
+        subject: &Subject<'_>,
+        resolved: &Resolved,
+    ) -> Result<(Image, Registry), Nothing> {
+        let output = &subject.build.spec.output;
+        let image = repository(&subject.build.spec, &resolved.registry);
+        let image: Image = image.parse().map_err(Nothing::Known)?;
+        let mut credentials = Credentials::default();
+        if output.secret_ref.is_some() {
+            let files = self.of_registry(subject, resolved).await;
+            let files = files.map_err(|error| Nothing::Known(error.to_string()))?;
+            if let Some(config) = files.get(CONFIG) {
+                credentials.login =
+                    auth::login(config.get().as_bytes(), &image).map_err(Nothing::Known)?;
+            }
+            credentials.roots = files.get(AUTHORITIES).map(|pem| pem.get().clone().into_bytes());
+        }
+        let options = Options { plain_http: output.insecure, credentials, total: TOTAL };
+        let registry = Registry::new(self.to_registries.clone(), image.clone(), options)?;
+        Ok((image, registry))
+    }
+}
+
+/// The registry of a build.
+fn asked(subject: &Subject<'_>, resolved: &Resolved) -> Asked {
+    Asked {
+        namespace: subject.key.namespace.clone(),
+        registry: resolved.registry.clone(),
+        plain_http: subject.build.spec.output.insecure,
+    }
+}
+
+/// What a proof is about.
+fn about<'a>(subject: &'a Subject<'_>, resolved: &'a Resolved, image: &'a Image) -> About<'a> {
+    let (namespace, name) = (&subject.key.namespace, &subject.key.name);
+    About { namespace, name, key: &resolved.key, image }
+}
