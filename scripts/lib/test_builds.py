@@ -545,7 +545,7 @@ class WithoutADockerfile(unittest.TestCase):
 
         return stage.eventually(f"the agent runs the image of {commit}", look)
 
-    def test_1_b10_a_folder_is_appended_where_restricted_is_enforced(self):
+    def test_1_b11_a_folder_is_appended_where_restricted_is_enforced(self):
         # Without it, Tekton's own containers say nothing of their security.
         stage.api.merge("configmaps", TEKTON, "feature-flags", {"data": {"set-security-context": "true"}})
         stage.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b10_a_folder_of_an_image_is_absolute() {
+    fn b11_a_folder_of_an_image_is_absolute() {
         for text in ["/app", "/opt/a.b/c-d"] {
             assert_eq!(absolute(text).as_deref(), Ok(text));
         }

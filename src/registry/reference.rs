@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b10_a_base_image_is_named_as_docker_names_it() {
+    fn b11_a_base_image_is_named_as_docker_names_it() {
         let digest = format!("sha256:{}", "a".repeat(64));
         for (text, full, version) in [
             ("python:3.13", "docker.io/library/python:3.13", "3.13"),

@@ -13,6 +13,7 @@
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
 mod apply;
+pub mod builder;
 mod credentials;
 pub mod decide;
 mod desired;

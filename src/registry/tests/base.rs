@@ -31,7 +31,7 @@ fn base(layers: usize) -> Base {
 }
 
 #[test]
-fn b10_the_image_of_the_platform_is_taken_from_an_index() {
+fn b11_the_image_of_the_platform_is_taken_from_an_index() {
     let index = index(&[
         ("0", json!({"os": "unknown", "architecture": "unknown"})),
         ("1", json!({"os": "windows", "architecture": "amd64"})),
@@ -64,7 +64,7 @@ fn b10_the_image_of_the_platform_is_taken_from_an_index() {
 }
 
 #[test]
-fn b10_a_base_image_of_docker_becomes_one_of_oci() {
+fn b11_a_base_image_of_docker_becomes_one_of_oci() {
     let docker = "application/vnd.docker.image.rootfs.diff.tar.gzip";
     let config = descriptor("application/vnd.docker.container.image.v1+json", "c", 9);
     let written = json!({"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": config, "layers": [descriptor(docker, "a", 7), descriptor(LAYER, "b", 8)]});
@@ -87,7 +87,7 @@ fn b10_a_base_image_of_docker_becomes_one_of_oci() {
 }
 
 #[test]
-fn b10_what_is_no_base_image_is_refused() {
+fn b11_what_is_no_base_image_is_refused() {
     let config = descriptor(CONFIG, "c", 9);
     let with = |layers: Value| json!({"schemaVersion": 2, "config": config, "layers": layers});
     let foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip";
@@ -120,7 +120,7 @@ fn b10_what_is_no_base_image_is_refused() {
 }
 
 #[test]
-fn b10_the_configuration_keeps_what_the_base_image_says() {
+fn b11_the_configuration_keeps_what_the_base_image_says() {
     let written = json!({
         "architecture": "amd64", "os": "linux", "created": "2026-01-01T00:00:00Z", "x-unknown": {"a": 1},
         "config": {"User": "1000", "Env": ["A=1"], "Entrypoint": ["/old"], "Cmd": ["x"], "WorkingDir": "/old"},
@@ -151,7 +151,7 @@ fn b10_the_configuration_keeps_what_the_base_image_says() {
 }
 
 #[test]
-fn b10_a_configuration_that_does_not_fit_is_refused() {
+fn b11_a_configuration_that_does_not_fit_is_refused() {
     let change = Change { into: "/app".into(), command: Vec::new(), user: None };
     let of = |written: &Value, layers| {
         configuration(written.to_string().as_bytes(), &base(layers), &Digest::of(b"x"), &change)

@@ -55,7 +55,7 @@ fn entries(layer: &Layer) -> Vec<(String, Told)> {
 }
 
 #[test]
-fn b10_a_layer_has_what_the_folder_has_and_nothing_of_the_machine() {
+fn b11_a_layer_has_what_the_folder_has_and_nothing_of_the_machine() {
     let long = format!("a/{}/{}.txt", "d".repeat(120), "f".repeat(120));
     let dir = folder(&[("b.sh", "#!"), ("a/x", "1"), ("a.txt", "2"), (&long, "3"), ("ü", "")]);
     let mode = fs::Permissions::from_mode(0o4700);
@@ -93,7 +93,7 @@ fn b10_a_layer_has_what_the_folder_has_and_nothing_of_the_machine() {
 }
 
 #[test]
-fn b10_the_same_folder_makes_the_same_layer() {
+fn b11_the_same_folder_makes_the_same_layer() {
     let files = [("z/1", "one"), ("a", "two"), ("m/n/o", "three")];
     let one = folder(&files);
     let mut other = files;
@@ -121,7 +121,7 @@ fn b10_the_same_folder_makes_the_same_layer() {
 }
 
 #[test]
-fn b10_links_stay_in_the_folder() {
+fn b11_links_stay_in_the_folder() {
     let refused = |at: &str, target: &str| {
         let dir = folder(&[("a/b/file", "x")]);
         symlink(target, dir.path().join(at)).expect("a link");
@@ -152,7 +152,7 @@ fn b10_links_stay_in_the_folder() {
 }
 
 #[test]
-fn b10_no_link_is_followed_and_nothing_special_is_read() {
+fn b11_no_link_is_followed_and_nothing_special_is_read() {
     let secret = folder(&[("secret", "canary")]);
     let root = folder(&[("source/file", "x")]);
     symlink(secret.path(), root.path().join("out")).expect("a link");
@@ -195,7 +195,7 @@ fn b10_no_link_is_followed_and_nothing_special_is_read() {
 }
 
 #[test]
-fn b10_a_folder_has_budgets() {
+fn b11_a_folder_has_budgets() {
     let large = folder(&[("file", "x")]);
     let file = fs::File::create(large.path().join("one")).expect("a file");
     file.set_len(MAX_BYTES + 1).expect("a sparse file");
@@ -221,7 +221,7 @@ fn b10_a_folder_has_budgets() {
 }
 
 #[test]
-fn b10_a_folder_has_at_most_so_many_files() {
+fn b11_a_folder_has_at_most_so_many_files() {
     let many = tempfile::tempdir().expect("a folder");
     for number in 0..=MAX_ENTRIES / 1000 {
         let first = many.path().join(format!("{number}-0"));

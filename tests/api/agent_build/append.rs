@@ -1,4 +1,4 @@
-//! `strategy: Append`: what the API server and `convoke validate` take, and the pod of the build. B10.
+//! `strategy: Append`: what the API server and `convoke validate` take, and the pod of the build. B11.
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::PostParams;
@@ -17,7 +17,7 @@ fn spec(change: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_g10_the_api_server_and_validate_refuse_the_same() {
+async fn b11_g10_the_api_server_and_validate_refuse_the_same() {
     let cluster = support::cluster().await;
     let client = cluster.client().await;
     let namespace = cluster.namespace("append").await;
@@ -112,7 +112,7 @@ fn pod_of(run: &DynamicObject) -> (Vec<String>, Value) {
 }
 
 #[tokio::test]
-async fn b10_the_pod_of_a_build_that_appends_is_admitted_under_restricted() {
+async fn b11_the_pod_of_a_build_that_appends_is_admitted_under_restricted() {
     let cluster = Cluster::exclusive().await;
     install_templates(&cluster);
     install_tekton(&cluster);

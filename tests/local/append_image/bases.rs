@@ -21,7 +21,7 @@ fn files(bytes: &[u8]) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_a_folder_is_appended_and_the_base_image_is_mounted() {
+async fn b11_a_folder_is_appended_and_the_base_image_is_mounted() {
     let Some(registry) = Registry::start(&Settings::default()) else { return };
     let store = Store::of(&registry);
     let base = store.base("team/base", "1", OCI).await;
@@ -103,7 +103,7 @@ async fn b10_a_folder_is_appended_and_the_base_image_is_mounted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_the_same_folder_makes_the_same_image() {
+async fn b11_the_same_folder_makes_the_same_image() {
     let Some(registry) = Registry::start(&Settings::default()) else { return };
     let store = Store::of(&registry);
     store.base("team/base", "1", OCI).await;
@@ -137,7 +137,7 @@ async fn b10_the_same_folder_makes_the_same_image() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_a_base_image_of_docker_in_an_index_is_taken() {
+async fn b11_a_base_image_of_docker_in_an_index_is_taken() {
     let Some(registry) = Registry::start(&Settings::default()) else { return };
     let store = Store::of(&registry);
     let base =
@@ -179,7 +179,7 @@ async fn b10_a_base_image_of_docker_in_an_index_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_a_base_image_with_a_password_is_pulled_with_the_credentials_for_it() {
+async fn b11_a_base_image_with_a_password_is_pulled_with_the_credentials_for_it() {
     let Some(registry) = Registry::start(&Settings { password: true, ..Settings::default() })
     else {
         return;
@@ -201,7 +201,7 @@ async fn b10_a_base_image_with_a_password_is_pulled_with_the_credentials_for_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_a_base_image_in_another_registry_is_copied() {
+async fn b11_a_base_image_in_another_registry_is_copied() {
     let (Some(from), Some(to)) = (
         Registry::start(&Settings { password: true, ..Settings::default() }),
         Registry::start(&Settings::default()),

@@ -1,4 +1,4 @@
-//! `convoke append-image`, the real binary, with a real registry: B10.
+//! `convoke append-image`, the real binary, with a real registry: B11.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod bases;

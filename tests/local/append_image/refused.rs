@@ -4,7 +4,7 @@ use super::*;
 use crate::push_image::stand_in::{Answer, StandIn};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_what_stops_an_append_has_an_exit_code_of_its_own() {
+async fn b11_what_stops_an_append_has_an_exit_code_of_its_own() {
     let Some(registry) = Registry::start(&Settings::default()) else { return };
     Store::of(&registry).base("team/base", "1", OCI).await;
     let host = registry.host();
@@ -123,7 +123,7 @@ async fn from(answer: impl Fn(&Base, usize) -> Answer + Send + Sync + 'static) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_a_wrong_layer_of_a_base_image_never_arrives_whole() {
+async fn b11_a_wrong_layer_of_a_base_image_never_arrives_whole() {
     for (change, code, said) in [
         (0_usize, 35, "its registry gives something else"),
         (1, 35, "its registry gives something else"),
@@ -150,7 +150,7 @@ async fn b10_a_wrong_layer_of_a_base_image_never_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_a_layer_is_followed_to_where_a_registry_keeps_it_without_credentials() {
+async fn b11_a_layer_is_followed_to_where_a_registry_keeps_it_without_credentials() {
     let layer = Base::new().layer;
     let storage = StandIn::start(move |_, _| Some((200, Vec::new(), layer.clone()))).await;
     let place = format!("http://{}/storage?signature=x", storage.address);
@@ -178,7 +178,7 @@ async fn b10_a_layer_is_followed_to_where_a_registry_keeps_it_without_credential
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_a_push_that_is_denied_says_so() {
+async fn b11_a_push_that_is_denied_says_so() {
     for (status, code) in [(403, 31), (502, 32)] {
         let base = Base::new();
         let layer = digest(base.layer.as_bytes());

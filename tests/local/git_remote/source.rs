@@ -273,7 +273,7 @@ async fn b2_of_a_build_from_another_repository_only_the_definition_is_told() {
     let world = World::new().await;
     let build = |name: &str, source: &str| {
         format!(
-            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    {source}\n    subfolder: image\n  output:\n    image: i\n  trigger:\n    paths: [lib]\n"
+            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    {source}\n    subfolder: image\n  output:\n    registry: registry.example.com\n    image: i\n  trigger:\n    paths: [lib]\n"
         )
     };
     let (own, other) =

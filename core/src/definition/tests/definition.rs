@@ -444,7 +444,7 @@ fn g10_a_tag_that_names_images_by_what_they_are_made_of_is_refused_at_its_place(
 fn b2_the_source_of_a_build_is_one_repository_and_what_is_wrong_with_it_has_a_place() {
     let build = |source: &str| {
         format!(
-            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata: {{name: b}}\nspec:\n  source:\n{source}  output: {{image: i}}\n"
+            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata: {{name: b}}\nspec:\n  source:\n{source}  output: {{image: team/i}}\n"
         )
     };
     for good in [

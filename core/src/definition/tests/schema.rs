@@ -377,7 +377,7 @@ fn m1_m3_t6_configurations_and_headers_are_checked_offline() {
 }
 
 #[test]
-fn b10_g10_what_does_not_go_with_append_is_refused_offline() {
+fn b11_g10_what_does_not_go_with_append_is_refused_offline() {
     let build = |change: Value| {
         let mut spec = json!({"source": {"gitSync": {}}, "output": {"image": "a"}, "strategy": "Append", "append": {"baseImage": "python:3.13"}});
         for (field, value) in change.as_object().expect("a map") {

@@ -156,7 +156,7 @@ fn steps_of(run: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn b10_what_appends_runs_no_step_that_builds_and_none_with_privileges() {
+fn b11_what_appends_runs_no_step_that_builds_and_none_with_privileges() {
     let template = shipped();
     let run = rendered(&appending(), &template).expect("rendered");
     let names: Vec<_> = steps_of(&run).iter().map(|step| step["name"].clone()).collect();
@@ -223,7 +223,7 @@ fn b10_what_appends_runs_no_step_that_builds_and_none_with_privileges() {
 }
 
 #[test]
-fn b4_b10_an_empty_parameter_is_missing_where_its_step_runs() {
+fn b4_b11_an_empty_parameter_is_missing_where_its_step_runs() {
     let emptied = |name: &str| {
         let mut template = config_map(TEMPLATE);
         let text = template["data"][template::TEMPLATE_KEY].as_str().expect("a text").to_owned();

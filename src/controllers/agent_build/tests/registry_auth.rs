@@ -51,7 +51,7 @@ fn b5_credentials_of_one_registry_reach_the_push_and_no_others() {
 }
 
 #[test]
-fn b5_b10_a_base_image_is_pulled_with_the_credentials_that_the_annotation_gives() {
+fn b5_b11_a_base_image_is_pulled_with_the_credentials_that_the_annotation_gives() {
     let auths = |files: BTreeMap<&'static str, String>| -> BTreeMap<String, String> {
         let config: Value = serde_json::from_str(&files["config.json"]).expect("JSON");
         let auths = config["auths"].as_object().expect("a map").iter();

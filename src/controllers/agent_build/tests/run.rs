@@ -133,7 +133,7 @@ fn b7_what_stops_a_run_and_which_try_it_is() {
 }
 
 #[test]
-fn b10_the_digest_of_the_base_image_is_read() {
+fn b11_the_digest_of_the_base_image_is_read() {
     let of = |results: Value| read(json!({"results": results})).base_digest;
     let digest = format!("sha256:{}", "a".repeat(64));
     assert_eq!(of(json!([{"name": "BASE_DIGEST", "value": format!("{digest}\n")}])), Some(digest));
