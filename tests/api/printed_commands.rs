@@ -184,6 +184,8 @@ fn prepare(cluster: &Cluster) -> PathBuf {
             "metadata": {"name": "newsroom-git", "namespace": "agents"}}),
         json!({"apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "newsroom-registry", "namespace": "agents"}}),
+        json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "reviewer-git", "namespace": "agents"}}),
     ]}));
     let ready = json!({"type": "Ready", "status": "True", "reason": "Synced", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});

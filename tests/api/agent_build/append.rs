@@ -123,7 +123,7 @@ async fn b11_the_pod_of_a_build_that_appends_is_admitted_under_restricted() {
     let patch = Patch::Merge(&label);
     namespaces.patch(&team.namespace, &PatchParams::default(), &patch).await.expect("a label");
     let controller = team.start();
-    team.apply_build("appended", &spec(&json!({})));
+    team.apply_build("appended", &spec(&json!({"output": {"image": team.image()}})));
     team.apply_build("built", &json!({}));
     let names = ["appended".to_owned(), "built".to_owned()];
     team.commit_all(&controller, &names, 'a', Some('1'), None);

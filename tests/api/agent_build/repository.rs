@@ -70,7 +70,7 @@ fn is_at(status: &AgentBuildStatus, commit: &str) -> bool {
 impl Team<'_> {
     /// An AgentBuild that somebody made with kubectl: no GitSync has it.
     fn apply_own(&self, name: &str, spec: &Value) {
-        let mut whole = json!({"output": {"image": "team/reviewer"}});
+        let mut whole = json!({"output": {"image": self.image()}});
         for (key, value) in spec.as_object().expect("a map") {
             whole[key] = value.clone();
         }
