@@ -72,8 +72,9 @@ pub fn layer(
     };
     for part in into.split('/').filter(|part| !part.is_empty()) {
         walk.path.push(part);
-        walk.folder_entry()?;
     }
+    // What is above stays as the base image has it: a link there must not become a folder. Runtimes make what is missing.
+    walk.folder_entry()?;
     walk.folder(folder, 0)?;
     let Walk { tar, entries, .. } = walk;
     let (gzip, diff_id, _) = tar.into_inner().map_err(written)?.ended();

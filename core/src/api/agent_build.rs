@@ -88,7 +88,7 @@ pub struct BuildAppend {
     /// Where the folder is in the image. It is the working directory, too. Default /app.
     #[serde(default = "default_into")]
     #[schemars(length(min = 2, max = 256), regex(pattern = r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$"))]
-    #[x_kube(validation = Rule::new("!['dev', 'proc', 'run', 'sys', 'tmp'].exists(p, p == self.split('/')[1]) && !(self + '/').startsWith('/var/tmp/')").message("into must not be in /dev, /proc, /run, /sys, /tmp or /var/tmp"))]
+    #[x_kube(validation = Rule::new("!['bin', 'dev', 'lib', 'lib32', 'lib64', 'libx32', 'proc', 'run', 'sbin', 'sys', 'tmp'].exists(p, p == self.split('/')[1]) && !(self + '/').startsWith('/var/tmp/')").message("into must not be in /dev, /proc, /run, /sys, /tmp, /var/tmp, /bin, /sbin or /lib"))]
     pub into: String,
     /// What the image runs: the program and its arguments. Default: what the base image runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

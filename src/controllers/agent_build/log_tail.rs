@@ -6,7 +6,8 @@ pub const MAX_TAIL: usize = 4096;
 /// What stands in place of a secret.
 const MASK: &str = "***";
 /// Words in the name of a setting whose value is a secret.
-const SECRET_NAMES: [&str; 12] = [
+const SECRET_NAMES: [&str; 13] = [
+    "signature",
     "password",
     "passwd",
     "passphrase",
@@ -167,7 +168,11 @@ fn value_of(value: &str) -> &str {
 
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    SECRET_NAMES.iter().any(|word| name.contains(word))
+    // `auth` of docker and `_auth` of npm. `PASS: test_x` is none.
+    matches!(name.as_str(), "auth" | "_auth")
+        || name.ends_with("_pass")
+        || name.ends_with("_pwd")
+        || SECRET_NAMES.iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]
@@ -186,6 +191,9 @@ mod tests {
             ("PIP_PASSWORD=canary pip install", "PIP_PASSWORD=*** pip install"),
             ("{\"token\": \"canary\"}", "{\"token\"***"),
             ("token = canary", "token ***"),
+            ("DB_PASS=canary make", "DB_PASS=*** make"),
+            ("{\"auth\": \"canary\"}", "{\"auth\"***"),
+            ("GET https://h/x?X-Amz-Signature=canary", "GET https://h/x?X-Amz-Signature=***"),
             ("curl --password canary", "curl --password ***"),
             ("GET /x?access_token=canary&a=1", "GET /x?access_token=***&a=1"),
             ("GET https://h/x?api_key=canary", "GET https://h/x?api_key=***"),
@@ -201,6 +209,7 @@ mod tests {
             "STEP 2/3: RUN make test",
             "error: no such file: /app/tokens.py",
             "the secret of success",
+            "--- PASS: TestReads (0.00s)",
             "fetched 0123456789abcdef0123456789abcdef01234567 from https://git.example.com/x.git",
             "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
         ] {

@@ -285,7 +285,7 @@ fn uses(steps: &[&ResolvedStep], workspace: &str) -> bool {
 #[must_use]
 pub fn template_hash(template: &ResolvedTemplate, spec: &AgentBuildSpec, registry: &str) -> String {
     let values = key_values(spec, registry);
-    template.hash(|step| runs(step, &values))
+    template.hash(&spec.mode, |step| runs(step, &values))
 }
 
 /// The values of [`FROM_SPEC`] that conditions may ask for. All of them are part of the build key.

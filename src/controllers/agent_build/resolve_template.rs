@@ -30,16 +30,24 @@ pub struct ResolvedTemplate {
 impl ResolvedTemplate {
     /// Hash over everything of the steps for which `runs` is true that goes into an image, in hex. What has a declared version counts by that, and not by
     /// its text. The image of the operator does not count: an operator upgrade must rebuild nothing.
-    pub fn hash(&self, runs: impl Fn(&ResolvedStep) -> bool) -> String {
+    ///
+    /// A version belongs to a ConfigMap: `mode` is the one of the template.
+    pub fn hash(&self, mode: &str, runs: impl Fn(&ResolvedStep) -> bool) -> String {
         let mut encoding = Encoding::new();
         encoding.option("version", self.version.as_deref());
+        if self.version.is_some() {
+            encoding.text("mode", mode);
+        }
         let steps: Vec<_> = self.steps.iter().filter(|step| runs(step)).collect();
         encoding.list("steps", steps.len());
         for step in steps {
-            let ResolvedStep { name, version, task_spec, parameters, when, stage: _ } = step;
+            let ResolvedStep { name, config_map, version, task_spec, parameters, when, stage: _ } =
+                step;
             encoding.text("name", name);
             encoding.option("step version", version.as_deref());
-            if version.is_none() {
+            if version.is_some() {
+                encoding.text("config map", config_map);
+            } else {
                 // Maps of serde_json are sorted.
                 encoding.text("task", &task_spec.to_string());
             }
@@ -60,6 +68,8 @@ impl ResolvedTemplate {
 pub struct ResolvedStep {
     /// Name of the task.
     pub name: String,
+    /// Name of the ConfigMap with its TaskSpec.
+    pub config_map: String,
     /// Its declared version.
     pub version: Option<String>,
     /// The TaskSpec, as it is.
@@ -218,7 +228,7 @@ fn resolve_step(
     let when =
         when.map_err(|message| vec![TemplateError::WhenInvalid { step: name(), message }])?;
     let version = source.version.clone();
-    let resolved = ResolvedStep { name: name(), version, task_spec, parameters, when, stage };
+    let resolved = ResolvedStep { name: name(), config_map: config_map(), version, task_spec, parameters, when, stage };
     Ok((resolved, declared.into_keys().collect()))
 }
 

@@ -338,6 +338,7 @@ fn about_key(
         Decision::Reuse(record) => {
             let image = record.image.clone().unwrap_or_default();
             let summary = Summary::built(&image);
+            new.last_handled_rebuild = about.rebuild.map(str::to_owned);
             new.built_image = Some(image);
             new.base_digest.clone_from(&record.base_digest);
             new.built_key = Some(key.to_string());
@@ -346,6 +347,7 @@ fn about_key(
         }
         Decision::Found(Found { image, commit }) => {
             new.built_image = Some(image.clone());
+            new.last_handled_rebuild = about.rebuild.map(str::to_owned);
             // The proof does not name it.
             new.base_digest = None;
             new.built_key = Some(key.to_string());

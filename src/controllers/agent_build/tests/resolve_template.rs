@@ -201,7 +201,7 @@ fn b3_all_problems_come_at_once() {
 #[test]
 fn b1_the_hash_covers_steps_parameters_and_conditions() {
     let hash = |patch: &Value, task: &str| {
-        resolve(&template(patch), &step(task), "team", NO_ARGS).expect("resolved").hash(|_| true)
+        resolve(&template(patch), &step(task), "team", NO_ARGS).expect("resolved").hash("t", |_| true)
     };
     let base = hash(&json!({}), TASK);
     assert_eq!(
@@ -228,7 +228,7 @@ fn b1_a_declared_version_counts_instead_of_the_text() {
         let mut sources = step(task);
         sources.get_mut("cm").expect("there").version = version.map(str::to_owned);
         let resolved = resolve(&template(patch), &sources, "team", NO_ARGS).expect("resolved");
-        resolved.hash(|_| true)
+        resolved.hash("t", |_| true)
     };
     let other = TASK.replace("hello", "world");
     let (none, level) =
@@ -248,6 +248,17 @@ fn b1_a_declared_version_counts_instead_of_the_text() {
     assert_eq!(hash(&first, TASK, Some("1")), hash(&versioned("1", &level), TASK, Some("1")));
     assert_ne!(hash(&first, TASK, Some("1")), hash(&second, TASK, Some("1")));
     assert_ne!(hash(&first, TASK, None), hash(&first, &other, None), "the text of its step");
+    // A copy of a template or of a step is another one, whatever version it declares.
+    let mut sources = step(TASK);
+    sources.get_mut("cm").expect("there").version = Some("1".into());
+    sources.insert("copy".into(), sources["cm"].clone());
+    let of = |patch: &Value, mode: &str| {
+        let resolved = resolve(&template(patch), &sources, "team", NO_ARGS).expect("resolved");
+        resolved.hash(mode, |_| true)
+    };
+    let copy = json!({"version": "1", "steps": [{"name": "build", "configMap": "copy"}]});
+    assert_ne!(of(&first, "t"), of(&first, "prod"));
+    assert_ne!(of(&first, "t"), of(&copy, "t"));
     for wrong in ["", "a b", "ä", &"1".repeat(65)] {
         let text =
             versioned(wrong, &json!({"name": "t", "steps": [{"name": "a", "configMap": "cm"}]}));
@@ -270,7 +281,7 @@ fn b3_the_image_of_the_operator_is_used_unless_the_template_names_one() {
     let of_operator = resolved(&required, "convoke:1").expect("resolved");
     assert_eq!(bound(of_operator.clone()), Bound::Operator("convoke:1".into()));
     let upgraded = resolved(&required, "convoke:2").expect("resolved");
-    assert_eq!(of_operator.hash(|_| true), upgraded.hash(|_| true), "an upgrade rebuilds nothing");
+    assert_eq!(of_operator.hash("t", |_| true), upgraded.hash("t", |_| true), "an upgrade rebuilds nothing");
     let own = json!({"globalParameters": [{"name": "convoke-image", "value": "mine"}]});
     assert_eq!(bound(resolved(&own, "convoke:1").expect("resolved")), text("mine"));
 }
