@@ -23,6 +23,7 @@ NAMESPACE = team.NAMESPACE
 TEKTON = "tekton-pipelines"
 IMAGE = f"{NAMESPACE}/reviewer"
 SOURCE = "../images/reviewer"
+APPENDED = "../images/appended"
 # Builds run beside other tests.
 PATIENCE_SECONDS = 480
 MODEL_URL = f"http://scripted-model.{OPERATOR}.svc:8000/v1"
@@ -107,6 +108,23 @@ class BuildStage(Stage):
         head = {"apiVersion": "convoke.dev/v1alpha1"}
         files = {f"{one['kind'].lower()}.json": json.dumps(head | one, indent=1) for one in objects}
         return files | {f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "one\n"}
+
+    def appended_files(self, note):
+        """An AgentBuild without a Dockerfile, its source, and an Agent of it. They are called `appended`."""
+        build = {
+            "strategy": "Append",
+            "append": {"baseImage": self.in_cluster("agent")},
+            "source": {"gitSync": {}, "subfolder": "images/appended"},
+            "output": {"image": f"{NAMESPACE}/appended", "insecure": True},
+        }
+        agent = {"buildRef": "appended", "modelAPI": "open", "model": "small", "resources": team.LITTLE}
+        head = {"apiVersion": "convoke.dev/v1alpha1", "metadata": {"name": "appended"}}
+        return {
+            "appended-build.json": json.dumps(head | {"kind": "AgentBuild", "spec": build}),
+            "appended-agent.json": json.dumps(head | {"kind": "Agent", "spec": agent}),
+            f"{APPENDED}/note": note,
+            f"{APPENDED}/lib/x.py": "X = 1\n",
+        }
 
     def runs(self):
         """The PipelineRuns of the build, the oldest first."""
@@ -549,24 +567,9 @@ class WithoutADockerfile(unittest.TestCase):
         # Without it, Tekton's own containers say nothing of their security.
         stage.api.merge("configmaps", TEKTON, "feature-flags", {"data": {"set-security-context": "true"}})
         stage.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
-        base = stage.in_cluster("agent")
-        build = {
-            "strategy": "Append",
-            "append": {"baseImage": base},
-            "source": {"gitSync": {}, "subfolder": "images/appended"},
-            "output": {"image": f"{NAMESPACE}/appended", "insecure": True},
-        }
-        agent = {"buildRef": "appended", "modelAPI": "open", "model": "small", "resources": team.LITTLE}
-        head = {"apiVersion": "convoke.dev/v1alpha1", "metadata": {"name": "appended"}}
-        files = {
-            "appended-build.json": json.dumps(head | {"kind": "AgentBuild", "spec": build}),
-            "appended-agent.json": json.dumps(head | {"kind": "Agent", "spec": agent}),
-            "../images/appended/note": "one\n",
-            "../images/appended/lib/x.py": "X = 1\n",
-        }
         digests = []
         for note in ("one", "two"):
-            commit = stage.push(files | {"../images/appended/note": f"{note}\n"})
+            commit = stage.push(stage.appended_files(f"{note}\n"))
             status, pod = self.appended(commit)
             name, _, digest = status["builtImage"].partition("@")
             self.assertEqual(name, f"{REGISTRY}/{NAMESPACE}/appended")
