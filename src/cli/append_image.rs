@@ -6,17 +6,17 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args as ClapArgs};
+use clap::Args as ClapArgs;
 
 use super::connection::block_on;
-use super::push_image::{TOTAL, credentials, failure, policy, results};
+use super::push_image::{Destination, TOTAL, credentials, failure, policy, results};
 use super::{Failure, print};
 use crate::net::Dialler;
 use crate::registry::append::{Append, Appended};
 use crate::registry::base::{Change, Platform};
 use crate::registry::client::Options;
 use crate::registry::pull::Copied;
-use crate::registry::{Credentials, Image, PushError, Reference, Registry, RegistryError, Tag};
+use crate::registry::{Credentials, PushError, Reference, Registry, RegistryError};
 
 /// Append a folder to a base image.
 #[derive(Debug, ClapArgs)]
@@ -39,27 +39,11 @@ pub struct Args {
     /// Which image of a base image for several platforms; default: that of this machine
     #[arg(long, value_name = "linux/ARCHITECTURE")]
     platform: Option<Platform>,
-    /// Where to push the image, without a tag
-    #[arg(long, value_name = "HOST[:PORT]/NAME")]
-    image: Image,
-    /// A tag to give it; may be given several times
-    #[arg(long = "tag", value_name = "TAG", required = true)]
-    tags: Vec<Tag>,
-    /// Folder with docker's config.json and perhaps a ca.crt; empty means without credentials
-    #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
-    auth: String,
-    /// Push over plain HTTP; the base image is pulled so only if it is in the same registry
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
-    insecure: bool,
+    #[command(flatten)]
+    to: Destination,
     /// Folder for a file without a name
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// File that gets the image with its last tag
-    #[arg(long, value_name = "FILE")]
-    url_file: Option<PathBuf>,
-    /// File that gets the digest of the manifest
-    #[arg(long, value_name = "FILE")]
-    digest_file: Option<PathBuf>,
     /// File that gets the digest of the base image
     #[arg(long, value_name = "FILE")]
     base_digest_file: Option<PathBuf>,
@@ -107,14 +91,14 @@ async fn append(args: Args) -> Result<ExitCode, Failure> {
     let [there, mounted, sent] = [Copied::There, Copied::Mounted, Copied::Sent].map(how);
     print(&format!("layers of the base image: {there} there, {mounted} mounted, {sent} copied\n"))?;
     let mut last = String::new();
-    for tag in &args.tags {
+    for tag in &args.to.tags {
         registry.push_manifest(layout, tag).await.map_err(failed)?;
-        last = format!("{}:{tag}", args.image);
+        last = format!("{}:{tag}", args.to.image);
         print(&format!("pushed {last}, {}\n", layout.digest))?;
     }
     results(&[
-        (&args.url_file, &last),
-        (&args.digest_file, &layout.digest.to_string()),
+        (&args.to.url_file, &last),
+        (&args.to.digest_file, &layout.digest.to_string()),
         (&args.base_digest_file, &base.to_string()),
     ])
 }
@@ -122,17 +106,17 @@ async fn append(args: Args) -> Result<ExitCode, Failure> {
 /// The clients of the base image and of the image.
 fn clients(args: &Args) -> Result<(Registry, Registry), RegistryError> {
     let dialler = Dialler::new(policy());
-    let is_near = args.base.image.is_beside(&args.image);
-    let of_image = credentials(&args.auth, &args.image)?;
-    let of_base = credentials(&args.auth, &args.base.image)?;
+    let is_near = args.base.image.is_beside(&args.to.image);
+    let of_image = credentials(&args.to.auth, &args.to.image)?;
+    let of_base = credentials(&args.to.auth, &args.base.image)?;
     // An authority is for the registries that the credentials are for.
     let is_known = is_near || !of_base.login.is_anonymous();
     let of_base = if is_known { of_base } else { Credentials::default() };
     let options = |plain_http, credentials| Options { plain_http, credentials, total: TOTAL };
-    let base = options(args.insecure && is_near, of_base);
+    let base = options(args.to.insecure && is_near, of_base);
     let base = Registry::new(dialler.clone(), args.base.image.clone(), base)?.read_only();
-    let registry = options(args.insecure, of_image);
-    Ok((base, Registry::new(dialler, args.image.clone(), registry)?))
+    let registry = options(args.to.insecure, of_image);
+    Ok((base, Registry::new(dialler, args.to.image.clone(), registry)?))
 }
 
 #[cfg(test)]

@@ -45,24 +45,31 @@ pub struct Args {
     /// Folder with the OCI image layout
     #[arg(long, value_name = "DIR")]
     layout: PathBuf,
-    /// Where to push it, without a tag
+    #[command(flatten)]
+    to: Destination,
+}
+
+/// Where an image goes.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Destination {
+    /// Where to push the image, without a tag
     #[arg(long, value_name = "HOST[:PORT]/NAME")]
-    image: Image,
+    pub image: Image,
     /// A tag to give it; may be given several times
     #[arg(long = "tag", value_name = "TAG", required = true)]
-    tags: Vec<Tag>,
+    pub tags: Vec<Tag>,
     /// Folder with docker's config.json and perhaps a ca.crt; empty means without credentials
     #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
-    auth: String,
-    /// Push over plain HTTP
+    pub auth: String,
+    /// Push over plain HTTP; a base image is pulled so only if it is in the same registry
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
-    insecure: bool,
+    pub insecure: bool,
     /// File that gets the image with its last tag
     #[arg(long, value_name = "FILE")]
-    url_file: Option<PathBuf>,
+    pub url_file: Option<PathBuf>,
     /// File that gets the digest of the manifest
     #[arg(long, value_name = "FILE")]
-    digest_file: Option<PathBuf>,
+    pub digest_file: Option<PathBuf>,
 }
 
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -70,21 +77,21 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
 }
 
 async fn push(args: Args) -> Result<ExitCode, Failure> {
-    let layout = Layout::open(&args.layout).map_err(|error| failure(&error.into()))?;
-    let credentials =
-        credentials(&args.auth, &args.image).map_err(|error| failure(&error.into()))?;
-    let options = Options { plain_http: args.insecure, credentials, total: TOTAL };
-    let registry = Registry::new(Dialler::new(policy()), args.image.clone(), options);
+    let Args { layout, to } = args;
+    let layout = Layout::open(&layout).map_err(|error| failure(&error.into()))?;
+    let credentials = credentials(&to.auth, &to.image).map_err(|error| failure(&error.into()))?;
+    let options = Options { plain_http: to.insecure, credentials, total: TOTAL };
+    let registry = Registry::new(Dialler::new(policy()), to.image.clone(), options);
     let mut registry = registry.map_err(|error| failure(&error.into()))?;
     let pushed = registry.push_blobs(&layout).await.map_err(|error| failure(&error))?;
     let mut last = String::new();
-    for tag in &args.tags {
+    for tag in &to.tags {
         registry.push_manifest(&layout, tag).await.map_err(|error| failure(&error))?;
-        last = format!("{}:{tag}", args.image);
+        last = format!("{}:{tag}", to.image);
         let (there, layers) = (pushed.there, super::count(pushed.layers, "layer"));
         print(&format!("pushed {last}, {}, {there} of {layers} were there\n", layout.digest))?;
     }
-    results(&[(&args.url_file, &last), (&args.digest_file, &layout.digest.to_string())])
+    results(&[(&to.url_file, &last), (&to.digest_file, &layout.digest.to_string())])
 }
 
 /// Writes what a step tells.

@@ -7,10 +7,16 @@ use crate::net::Endpoint;
 /// Whether a build of a namespace may push its image to `registry`. Only in the internal one the name of the image matters.
 #[must_use]
 pub fn allows(internal: &str, registry: &str, spec: &AgentBuildSpec, namespace: &str) -> bool {
-    let port = if spec.output.insecure { 80 } else { 443 };
-    let is_internal = endpoint(internal, port) == endpoint(registry, port);
     let rest = spec.output.image.strip_prefix(namespace);
-    !is_internal || rest.is_some_and(|rest| rest.starts_with('/'))
+    !is_same(internal, registry, spec.output.insecure)
+        || rest.is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Whether a registry is the internal one, in any spelling.
+#[must_use]
+pub fn is_same(internal: &str, registry: &str, insecure: bool) -> bool {
+    let port = if insecure { 80 } else { 443 };
+    endpoint(internal, port) == endpoint(registry, port)
 }
 
 /// Where a registry host is dialled: over https, and over plain http.

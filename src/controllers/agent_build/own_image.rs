@@ -47,8 +47,18 @@ impl OwnImage {
                 Err(error) => Err(error),
             }
         };
-        let read = self.read.get_or_try_init(read).await?;
-        Ok(read.as_deref().unwrap_or(PUBLISHED))
+        let read = self.read.get_or_try_init(async || {
+            let found = read().await?;
+            if found.is_none() {
+                tracing::warn!(
+                    pod,
+                    image = PUBLISHED,
+                    "the operator cannot see the image of its own pod: builds use the published one (--image sets another)"
+                );
+            }
+            Ok(found)
+        });
+        Ok(read.await?.as_deref().unwrap_or(PUBLISHED))
     }
 }
 

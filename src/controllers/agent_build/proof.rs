@@ -4,6 +4,9 @@
 //! proof is a manifest of its own, under a tag that follows from the key. It names the digest of the image, with a MAC that only the operator
 //! can make. The MAC is over the namespace and the name of the AgentBuild, the build key, the repository and the digest: a proof of something
 //! else is none.
+//!
+//! An AgentBuild that is made anew knows nothing of `convoke rebuild`, and its keys are those of before. So a rebuild leaves a note in the
+//! registry, too. It needs no MAC: whoever forges one has an image built.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::fmt;
@@ -12,7 +15,8 @@ use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::key::BuildKey;
 use crate::controllers::inputs::digest::MacKey;
@@ -26,6 +30,10 @@ const DIGEST: &str = "dev.convoke.digest";
 const MAC: &str = "dev.convoke.mac";
 /// Bytes of the largest proof. One that is written has some 700.
 const MAX_BYTES: usize = 4096;
+/// The type of the note of a rebuild.
+pub const REBUILT: &str = "application/vnd.convoke.build-rebuilt.v1+json";
+/// Its annotation: a hash of the value of `convoke.dev/rebuild`.
+const REBUILD: &str = "dev.convoke.rebuild";
 /// What keeps this MAC apart from others.
 const DOMAIN: &[u8] = b"convoke build proof 1";
 
@@ -63,13 +71,7 @@ impl ProofKey {
     #[must_use]
     pub fn proof(&self, about: About<'_>, digest: &Digest) -> Vec<u8> {
         let mac = STANDARD.encode(hmac::sign(&self.0, &signed(about, digest)));
-        let empty = json!({"mediaType": EMPTY_TYPE, "digest": Digest::of(EMPTY).to_string(), "size": EMPTY.len()});
-        let manifest = json!({
-            "schemaVersion": 2, "mediaType": MANIFEST, "artifactType": TYPE,
-            "config": empty, "layers": [empty],
-            "annotations": {DIGEST: digest.to_string(), MAC: mac},
-        });
-        manifest.to_string().into_bytes()
+        manifest(TYPE, &json!({DIGEST: digest.to_string(), MAC: mac}))
     }
 
     /// The digest of the image that a build has made, from what a registry has in place of the proof.
@@ -102,12 +104,55 @@ pub fn tag(key: &BuildKey) -> Option<Tag> {
     format!("{}.proof", key.tag()).parse().ok()
 }
 
+/// The tag of the note that an AgentBuild was rebuilt.
+#[must_use]
+pub fn rebuilt_tag(namespace: &str, name: &str) -> Option<Tag> {
+    let hash = convoke_core::text::hex(&Sha256::digest(lengthened(&[namespace, name])));
+    format!("cvk-rebuilt-{hash}").parse().ok()
+}
+
+/// The note that an AgentBuild was rebuilt, for this value of `convoke.dev/rebuild`.
+#[must_use]
+pub fn rebuilt(value: &str) -> Vec<u8> {
+    manifest(REBUILT, &json!({REBUILD: hash_of(value)}))
+}
+
+/// Whether a note tells of another rebuild than the one that the AgentBuild knows. What is no note does.
+#[must_use]
+pub fn is_of_another_rebuild(note: &[u8], known: Option<&str>) -> bool {
+    let small = Some(note).filter(|note| note.len() <= MAX_BYTES);
+    let note: Option<Value> = small.and_then(|note| serde_json::from_slice(note).ok());
+    let told = note.as_ref().and_then(|note| note["annotations"][REBUILD].as_str());
+    told.is_none() || told != known.map(hash_of).as_deref()
+}
+
+fn hash_of(value: &str) -> String {
+    convoke_core::text::hex(&Sha256::digest(value.as_bytes()))
+}
+
+/// A manifest that has annotations and nothing else.
+fn manifest(type_: &str, annotations: &Value) -> Vec<u8> {
+    let empty = json!({"mediaType": EMPTY_TYPE, "digest": Digest::of(EMPTY).to_string(), "size": EMPTY.len()});
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": MANIFEST, "artifactType": type_,
+        "config": empty, "layers": [empty], "annotations": annotations,
+    });
+    manifest.to_string().into_bytes()
+}
+
 /// What the MAC is over. Each part comes with its length, so that no two different ones are the same text.
 fn signed(about: About<'_>, digest: &Digest) -> Vec<u8> {
     let About { namespace, name, key, image } = about;
     let (image, digest) = (image.to_string(), digest.to_string());
     let mut all = DOMAIN.to_vec();
-    for part in [namespace, name, key.as_str(), &image, &digest] {
+    all.extend(lengthened(&[namespace, name, key.as_str(), &image, &digest]));
+    all
+}
+
+/// Parts, each with its length.
+fn lengthened(parts: &[&str]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for part in parts {
         all.extend((part.len() as u64).to_be_bytes());
         all.extend(part.as_bytes());
     }

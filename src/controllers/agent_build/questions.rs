@@ -14,6 +14,9 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// The most registries that are known to be silent.
 const MAX_SILENT: usize = 1000;
 
+/// With so many silent registries, no registry of a namespace is asked.
+const MAX_SILENT_OF_NAMESPACE: usize = 3;
+
 /// A registry, as the builds of one namespace ask it. What one namespace says of a registry holds for no other: its credentials may be why.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Asked {
@@ -50,9 +53,15 @@ impl Questions {
         self.answered.lock().remove(build);
     }
 
-    /// Whether a registry did not answer a moment ago.
+    /// Whether a registry did not answer a moment ago, or too slowly, or several others of the namespace did not.
     pub fn is_silent(&self, registry: &Asked) -> bool {
-        self.silent.lock().get(registry).is_some_and(|until| Instant::now() < *until)
+        let (now, silent) = (Instant::now(), self.silent.lock());
+        let is_silent = |until: &Instant| now < *until;
+        // A namespace that names one registry after the other would hold up the others.
+        let of_namespace = |asked: &Asked| asked.namespace == registry.namespace;
+        let several =
+            silent.iter().filter(|(asked, until)| of_namespace(asked) && is_silent(until));
+        silent.get(registry).is_some_and(is_silent) || several.count() >= MAX_SILENT_OF_NAMESPACE
     }
 
     /// Notes that a registry does not answer.

@@ -17,6 +17,7 @@ use super::history::{is_surplus, records, take_what_ended};
 use super::key::BuildKey;
 use super::pipeline_run::{RunSecrets, repository};
 use super::problem::BuildProblem;
+use super::repository::Poll;
 use super::resolve::{Resolved, Source};
 use super::run::Run;
 use super::status::{self, Finding, KeyFinding, UnknownSource};
@@ -68,6 +69,11 @@ impl Subject<'_> {
     pub(super) fn asked(&self) -> Asked<'_> {
         let annotation = |key: &str| self.entry.value.facts.annotations.get(key);
         Asked { rebuild: annotation(keys::REBUILD), cancel: annotation(keys::CANCEL) }
+    }
+
+    /// The value of `convoke.dev/rebuild` that counts. When the annotation is removed, what was built before it is still not used.
+    pub(super) fn rebuild(&self) -> Option<&str> {
+        self.asked().rebuild.or(self.old.last_handled_rebuild.as_deref())
     }
 
     /// A build key, to decide about.
@@ -240,7 +246,7 @@ impl Controller {
             decision,
             failure: failure.as_ref(),
             steps: &steps,
-            rebuild: subject.asked().rebuild.or(subject.old.last_handled_rebuild.as_deref()),
+            rebuild: subject.rebuild(),
             limits: self.turns.limits(),
         });
         let (new, next) = self.told(subject, &finding).await?;
@@ -411,7 +417,14 @@ impl Controller {
         let ours = |run: &Arc<Entry<Run>>| run.value.owner_uid.as_deref() == Some(&*entry.uid);
         let runs: Vec<_> = subject.runs().into_iter().filter(ours).collect();
         new.observed_revision = match &build.spec.source.git {
-            Some(_) => self.polls.revision(key, &entry.uid).or(new.observed_revision),
+            Some(_) => {
+                // Of another spec, it may be of another repository.
+                let is_of_spec = old.observed_generation == build.metadata.generation;
+                let before = new.observed_revision.filter(|_| is_of_spec);
+                Poll::of(&build.spec)
+                    .and_then(|poll| self.polls.revision(key, &entry.uid, &poll.place))
+                    .or(before)
+            }
             None => None,
         };
         new.history = records(&new.history, runs.iter().map(|run| &run.value), &build.spec.history);

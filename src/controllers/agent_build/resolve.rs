@@ -142,8 +142,7 @@ impl Controller {
         if spec.output.secret_ref.is_some() && !template.steps.iter().any(has_push) {
             return Ok(Err(BuildProblem::push_auth_unused(&spec.mode)));
         }
-        // When the annotation is removed, what was built before it is still not used.
-        let rebuild = subject.asked().rebuild.or(subject.old.last_handled_rebuild.as_deref());
+        let rebuild = subject.rebuild();
         Ok(
             match key::build_key(
                 spec,

@@ -228,7 +228,15 @@ fn resolve_step(
     let when =
         when.map_err(|message| vec![TemplateError::WhenInvalid { step: name(), message }])?;
     let version = source.version.clone();
-    let resolved = ResolvedStep { name: name(), config_map: config_map(), version, task_spec, parameters, when, stage };
+    let resolved = ResolvedStep {
+        name: name(),
+        config_map: config_map(),
+        version,
+        task_spec,
+        parameters,
+        when,
+        stage,
+    };
     Ok((resolved, declared.into_keys().collect()))
 }
 

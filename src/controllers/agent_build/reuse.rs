@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Controller;
 use super::decide::Found;
+use super::internal;
 use super::pipeline_run::repository;
 use super::proof::{self, About, ProofKey};
 use super::questions::Asked;
@@ -25,6 +27,8 @@ use convoke_core::sync::commit::source_at::SourceAt;
 
 /// How long all questions about one image may take together, and all that is written about it.
 const TOTAL: Duration = Duration::from_secs(5);
+/// A registry that takes longer is left alone for as long as one that does not answer: reconciles wait for it.
+const SLOW: Duration = Duration::from_secs(2);
 /// How long a start waits until it is known whether there is a key.
 const MAX_WAIT_FOR_KEY: Duration = Duration::from_secs(5);
 /// The pause between two tries to get the key.
@@ -121,7 +125,11 @@ impl Controller {
         }
         let proofs = self.proofs.key()?;
         let looking = self.look(subject, resolved, &proofs);
+        let began = Instant::now();
         let found = tokio::time::timeout(TOTAL, looking).await;
+        if began.elapsed() > SLOW {
+            self.asked.is_silent_now(registry.clone());
+        }
         match found.unwrap_or_else(|_| Err(Nothing::Silent("it does not answer".into()))) {
             Ok(Some((image, digest))) => {
                 let image = format!("{image}@{digest}");
@@ -157,6 +165,14 @@ impl Controller {
                 return Ok(None);
             }
         };
+        let (namespace, name) = (&subject.key.namespace, &subject.key.name);
+        let Some(tag) = proof::rebuilt_tag(namespace, name) else { return Ok(None) };
+        if let Some(note) = registry.manifest(&tag).await?
+            && proof::is_of_another_rebuild(&note, subject.rebuild())
+        {
+            tracing::info!(object = %subject.key, "the image in the registry may be from before a rebuild");
+            return Ok(None);
+        }
         // It may be gone.
         Ok(registry.has_manifest(&digest).await?.then_some((image, digest)))
     }
@@ -174,7 +190,11 @@ impl Controller {
             return;
         }
         let writing = self.write_proof(subject, resolved, &proofs, &digest);
+        let began = Instant::now();
         let written = tokio::time::timeout(TOTAL, writing).await;
+        if began.elapsed() > SLOW {
+            self.asked.is_silent_now(registry.clone());
+        }
         let why =
             match written.unwrap_or_else(|_| Err(Nothing::Silent("it does not answer".into()))) {
                 Ok(()) => return,
@@ -195,6 +215,12 @@ impl Controller {
         digest: &Digest,
     ) -> Result<(), Nothing> {
         let (image, mut registry) = self.registry_of(subject, resolved).await?;
+        if let Some(value) = subject.rebuild() {
+            let Some(tag) = proof::rebuilt_tag(&subject.key.namespace, &subject.key.name) else {
+                return Ok(());
+            };
+            registry.push_note(&proof::rebuilt(value), &tag).await?;
+        }
         let Some(tag) = proof::tag(&resolved.key) else { return Ok(()) };
         let proof = proofs.proof(about(subject, resolved, &image), digest);
         Ok(registry.push_note(&proof, &tag).await?)
@@ -220,7 +246,13 @@ impl Controller {
             credentials.roots = files.get(AUTHORITIES).map(|pem| pem.get().clone().into_bytes());
         }
         let options = Options { plain_http: output.insecure, credentials, total: TOTAL };
-        let registry = Registry::new(self.to_registries.clone(), image.clone(), options)?;
+        // Only for the internal one the policy of addresses has an exception.
+        let internal = self.internal_registry.as_deref();
+        let is_internal = internal.is_some_and(|internal| {
+            internal::is_same(internal, &resolved.registry, output.insecure)
+        });
+        let dialler = if is_internal { &self.to_registries } else { &self.dialler };
+        let registry = Registry::new(dialler.clone(), image.clone(), options)?;
         Ok((image, registry))
     }
 }

@@ -174,11 +174,11 @@ impl Polls {
         Some(found.result.as_ref().map(|seen| seen.source.clone()).map_err(Clone::clone))
     }
 
-    /// The newest commit that the build with this UID has been found at, with its ref. `None` while it is not known.
+    /// The newest commit that the build with this UID has been found at, at its place, with its ref. `None` while it is not known.
     #[must_use]
-    pub fn revision(&self, key: &Key, uid: &str) -> Option<String> {
+    pub fn revision(&self, key: &Key, uid: &str, place: &Place) -> Option<String> {
         let found = self.found.read();
-        let found = found.get(key).filter(|found| found.uid == uid)?;
+        let found = found.get(key).filter(|found| found.uid == uid && found.place == *place)?;
         found.result.as_ref().ok().map(|seen| seen.revision.to_string())
     }
 

@@ -101,3 +101,20 @@ fn b1_a_proof_that_another_program_has_computed_is_one() {
     let seed = include_bytes!("../../../../fuzz/corpus/registry/seed-5");
     assert_eq!(operator.digest(about, &seed[1..]), Ok(digest('1')));
 }
+
+#[test]
+fn b1_a_note_tells_of_another_rebuild_unless_it_is_the_one_that_is_known() {
+    let note = rebuilt("monday");
+    assert!(!is_of_another_rebuild(&note, Some("monday")));
+    assert!(is_of_another_rebuild(&note, None) && is_of_another_rebuild(&note, Some("tuesday")));
+    assert!(!String::from_utf8_lossy(&note).contains("monday"), "whoever may pull reads it");
+    // Whatever else is there: an image is built rather than taken.
+    for odd in
+        [&b""[..], b"{}", b"[", &[b' '; 5000], br#"{"annotations":{"dev.convoke.rebuild":7}}"#]
+    {
+        assert!(is_of_another_rebuild(odd, None) && is_of_another_rebuild(odd, Some("monday")));
+    }
+    let tag = |namespace, name| rebuilt_tag(namespace, name).expect("a tag").to_string();
+    assert_ne!(tag("team", "reviewer"), tag("teamr", "eviewer"));
+    assert!(tag("team", "reviewer").starts_with("cvk-"), "no build may push it");
+}

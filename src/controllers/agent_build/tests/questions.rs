@@ -36,6 +36,14 @@ async fn b1_a_registry_that_is_silent_is_left_alone_for_a_minute() {
     assert!(!questions.is_silent(&at("other", false)) && !questions.is_silent(&at("team", true)));
     tokio::time::advance(SILENCE).await;
     assert!(!questions.is_silent(&at("team", false)));
+    // Nor does a namespace ask one silent registry after the other.
+    for registry in ["a.test", "b.test", "c.test"] {
+        assert!(!questions.is_silent(&at("many", false)), "{registry}");
+        questions.is_silent_now(Asked { registry: registry.into(), ..at("many", false) });
+    }
+    assert!(questions.is_silent(&at("many", false)) && !questions.is_silent(&at("other", false)));
+    tokio::time::advance(SILENCE).await;
+    assert!(!questions.is_silent(&at("many", false)));
     // However many are silent, what is kept has a bound.
     for number in 0..2 * MAX_SILENT {
         questions.is_silent_now(at(&number.to_string(), false));

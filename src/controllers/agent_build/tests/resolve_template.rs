@@ -201,7 +201,9 @@ fn b3_all_problems_come_at_once() {
 #[test]
 fn b1_the_hash_covers_steps_parameters_and_conditions() {
     let hash = |patch: &Value, task: &str| {
-        resolve(&template(patch), &step(task), "team", NO_ARGS).expect("resolved").hash("t", |_| true)
+        resolve(&template(patch), &step(task), "team", NO_ARGS)
+            .expect("resolved")
+            .hash("t", |_| true)
     };
     let base = hash(&json!({}), TASK);
     assert_eq!(
@@ -281,7 +283,11 @@ fn b3_the_image_of_the_operator_is_used_unless_the_template_names_one() {
     let of_operator = resolved(&required, "convoke:1").expect("resolved");
     assert_eq!(bound(of_operator.clone()), Bound::Operator("convoke:1".into()));
     let upgraded = resolved(&required, "convoke:2").expect("resolved");
-    assert_eq!(of_operator.hash("t", |_| true), upgraded.hash("t", |_| true), "an upgrade rebuilds nothing");
+    assert_eq!(
+        of_operator.hash("t", |_| true),
+        upgraded.hash("t", |_| true),
+        "an upgrade rebuilds nothing"
+    );
     let own = json!({"globalParameters": [{"name": "convoke-image", "value": "mine"}]});
     assert_eq!(bound(resolved(&own, "convoke:1").expect("resolved")), text("mine"));
 }
