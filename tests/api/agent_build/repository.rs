@@ -296,7 +296,7 @@ async fn b2_a_repository_that_does_not_answer_delays_no_other_build() {
     install_templates(&cluster);
     install_tekton(&cluster);
     let team = Team::new(&cluster).await;
-    let ((hangs, _), (app, first)) = (App::new().await, App::new().await);
+    let ((hangs, hidden), (app, first)) = (App::new().await, App::new().await);
     hangs.server.inject_always(Step::Advertise, Fault::Silence);
     let _controller = team.start();
     for number in 0..12 {
@@ -317,7 +317,7 @@ async fn b2_a_repository_that_does_not_answer_delays_no_other_build() {
     assert!(said.contains("raise spec.source.git.timeout"), "{said}");
     hangs.server.heal();
     team.request("short");
-    team.until("short", "it heals", |s| s.phase == Some(BuildPhase::Building)).await;
+    team.until("short", "it heals", |s| is_at(s, &hidden)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
