@@ -23,7 +23,8 @@ taken again. Without a rule the answer is `echo: ` and the prompt. A step is one
 A script may also have "models": STATUS, with which lists of models are answered, and "key": TEXT. Then requests under /v1
 that carry another key are answered with 401.
 
-In texts and arguments, {prompt} is the user's last text, {results} all results of tools since, {0} the first of them.
+In texts and arguments, {prompt} is the user's last text, {told} the last line of the system's texts, {results} all results of tools
+since, {0} the first of them.
 
     POST /v1/chat/completions, /v1/embeddings    GET /v1/models
     GET /requests     what was asked: [{"path", "headers", "body"}, …]     DELETE /requests     forgets it
@@ -73,7 +74,8 @@ class Conversation:
             return [self.filled(inner) for inner in value]
         if not isinstance(value, str):
             return value
-        value = value.replace("{prompt}", self.prompt).replace("{results}", " | ".join(self.results))
+        told = self.system.rstrip().rpartition("\n")[2]
+        value = value.replace("{told}", told).replace("{prompt}", self.prompt).replace("{results}", " | ".join(self.results))
         return re.sub(r"\{(\d+)\}", lambda found: (self.results + [""] * 100)[int(found[1])], value)
 
 

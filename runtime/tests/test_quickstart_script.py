@@ -1,5 +1,6 @@
 """What the quick start ends with: agents of the example repository, whose model is a script."""
 
+import importlib.util
 import json
 import pathlib
 import unittest
@@ -51,6 +52,18 @@ class QuickStart(unittest.TestCase):
         self.addCleanup(agent.stop)
         answer = text_of(agent.send("Why?"))
         self.assertTrue(answer.startswith(SAYS) and answer.endswith("Why?"), answer)
+
+    def test_the_reviewer_of_the_image_says_the_last_of_its_rules(self):
+        path = ROOT / "examples-repo/images/reviewer/agent.py"
+        spec = importlib.util.spec_from_file_location("reviewer", path)
+        reviewer = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(reviewer)
+        config = reviewer.Config({"MODEL_API_URL": self.model.url, "MODEL_NAME": "small"})
+        # As people change it.
+        config.instructions += "- Ask for a source of every number.\n"
+        reply = reviewer.ask_model(config, [{"role": "user", "content": "Trains are fast."}])
+        said = f"{SAYS}the last rule in the reviewer's image is: - Ask for a source of every number."
+        self.assertEqual(reply["choices"][0]["message"]["content"], said)
 
 
 if __name__ == "__main__":

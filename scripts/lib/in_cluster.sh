@@ -10,6 +10,11 @@ MODEL_URL=http://scripted-model.$operator_namespace.svc:8000/v1
 MODEL_FILE=models/shared-model.yaml
 TOOLS_FILE=agents/researcher.yaml
 
+# What the example's image is built on, and where the example says so. By tag: the repository outlives the cluster, and the digest
+# may not.
+BASE_IMAGE=$REGISTRY_NAME/python:local
+BUILD_FILE=builds/reviewer.yaml
+
 # ready_field NAME: one of what the local cluster said when it was ready.
 ready_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$STATE/cluster/ready" "$1"; }
 
@@ -54,6 +59,7 @@ patches:
       value:
 $arguments
 YAML
+	[[ -z ${image[builder]:-} ]] || use_local_builder >>"$folder/kustomization.yaml"
 	kubectl apply --server-side --force-conflicts --kustomize "$folder" >/dev/null
 	[[ ${operator_options[*]} != *--single-tenant* ]] ||
 		kubectl apply --server-side --force-conflicts -f "$ROOT/deploy/single-tenant.yaml" >/dev/null
@@ -63,6 +69,22 @@ YAML
 	local crds
 	mapfile -t crds < <(kubectl get crds -o name | grep '\.convoke\.dev$')
 	kubectl wait --for=condition=Established --timeout=30s "${crds[@]}" >/dev/null
+}
+
+# The shipped template takes Git and buildah from the internet: prints the patch that takes them from the cluster's registry.
+use_local_builder() {
+	local builder=$REGISTRY_NAME/${image[builder]#*/} template
+	template=$(sed -n '/^  template\.json: |$/,$ { /^  template/d; s|"value": "[^"]*"|"value": "'"$builder"'"|; s/^/    /; p }' \
+		"$ROOT/deploy/pipelines/template-dev.yaml")
+	[[ $template == *"$builder"* ]] || die "deploy/pipelines/template-dev.yaml has no images to replace"
+	cat <<YAML
+- target: {kind: ConfigMap, name: pipeline-template-dev}
+  patch: |-
+    - op: replace
+      path: /data/template.json
+      value: |
+$template
+YAML
 }
 
 # The model that says what a script tells it to.
@@ -84,34 +106,92 @@ use_scripted_model() {
 	grep -q '^    - text-tools$' "$tools" || die "examples-repo/$sync_path/$TOOLS_FILE has no tools to replace"
 }
 
-# Asks an agent of the example; sets $conversation to what one sees, or $unasked to why there is nothing to see. A repository of
+# use_local_registry FOLDER: the image of a new repository is built on one that the cluster has, and pushed without TLS.
+use_local_registry() {
+	local file=$1/$BUILD_FILE
+	sed -i "s|^    baseImage: .*|    # Of the quick start's own registry.\n    baseImage: $BASE_IMAGE|; /^    # For a registry without TLS:\$/d" "$file"
+	sed -i 's|^    # insecure: true$|    # It has no TLS.\n    insecure: true|' "$file"
+	if ! grep -q "$BASE_IMAGE\$" "$file" || ! grep -q '^    insecure: true$' "$file"; then
+		die "examples-repo/$sync_path/$BUILD_FILE has no base image and no registry to replace"
+	fi
+}
+
+# Waits until the example's image is built and its agent runs it; sets $built to what one sees, or $unbuilt to why there is nothing to
+# see. A repository of an earlier start may have another base image, which nobody here has: nobody waits then.
+built="" unbuilt=""
+build_is_run() {
+	local base
+	base=$(kubectl get agentbuild reviewer --namespace "$namespace" --ignore-not-found -o 'jsonpath={.spec.append.baseImage}')
+	if [[ $base != "$BASE_IMAGE" ]]; then
+		unbuilt="No build is waited for: AgentBuild reviewer of this repository has another base image than $BASE_IMAGE."
+		return
+	fi
+	step "waiting for the image of the agent reviewer"
+	if ! kubectl wait --for=condition=Ready agentbuild/reviewer --namespace "$namespace" --timeout="$1s" >/dev/null ||
+		! kubectl wait --for=condition=Ready agent/reviewer --namespace "$namespace" --timeout="$1s" >/dev/null; then
+		kubectl get agentbuilds,agents,pipelineruns,pods --namespace "$namespace" >&2 || true
+		kubectl get agentbuild reviewer --namespace "$namespace" -o yaml | sed -n '/^status:/,$p' >&2 || true
+		die "no image was built and run within $1 s" 3
+	fi
+	built=$(kubectl get agentbuild/reviewer agent/reviewer --namespace "$namespace")
+}
+
+# Asks agents of the example; sets $conversation to what one sees, or $unasked to why there is nothing to see. A repository of
 # an earlier start may have another model: nobody is asked then.
 conversation="" unasked=""
-ask_an_agent() {
-	local question="Does it work?" url said
+ask_agents() {
+	local url
 	url=$(kubectl get modelapi shared-model --namespace "$namespace" --ignore-not-found -o 'jsonpath={.spec.external.url}')
 	if [[ $url != "$MODEL_URL" ]]; then
 		unasked="No agent was asked: ModelAPI shared-model of this repository has another address than the scripted model, $MODEL_URL."
 		return
 	fi
-	step "asking an agent"
+	step "asking agents"
 	kubectl rollout status --namespace "$operator_namespace" deployment/scripted-model --timeout=90s >/dev/null ||
 		die "the scripted model did not become ready within 90 s" 3
-	if said=$("$convoke" ask --namespace "$namespace" agent/researcher "$question" 2>&1); then
-		printf -v conversation 'convoke ask agent/researcher "%s"\n%s' "$question" "$said"
+	ask_agent researcher "Does it work?"
+	[[ -z $built || -n $unasked ]] || ask_agent reviewer "Trains are fast."
+}
+
+# ask_agent NAME QUESTION: adds to the conversation.
+ask_agent() {
+	local said
+	if said=$("$convoke" ask --namespace "$namespace" "agent/$1" "$2" 2>&1); then
+		printf -v conversation '%sconvoke ask agent/%s "%s"\n%s\n' "${conversation:+$conversation
+}" "$1" "$2" "$said"
 	else
-		unasked="Agent researcher gave no answer: $said"
+		unasked="Agent $1 gave no answer: $said"
 	fi
 }
 
 show_conversation() {
-	if [[ -z $conversation ]]; then
-		printf '\n%s\n' "$unasked"
+	[[ -z $unasked ]] || printf '\n%s\n' "$unasked"
+	[[ -n $conversation ]] || return 0
+	printf '\n%s\n\n' "Agents were asked. Their model is a script, scripts/lib/scripted_model.json:"
+	indented <<<"${conversation%$'\n'}"
+}
+
+# Each line of the input, as part of a text.
+indented() { sed 's/^./  &/'; }
+
+# What was built, and how one sees it built again.
+show_build() {
+	if [[ -z $built ]]; then
+		printf '\n%s\n' "$unbuilt"
 		return
 	fi
-	printf '\n%s\n\n' "An agent was asked. Its model is a script, scripts/lib/scripted_model.json:"
-	local line
-	while IFS= read -r line; do printf '  %s\n' "$line"; done <<<"$conversation"
+	printf '\n%s\n\n' "An image was built from images/reviewer of the repository, and its agent runs that digest:"
+	indented <<<"$built"
+	cat <<NEXT
+
+Change the folder, and see another digest run:
+
+  echo '- Ask for a source of every number.' >> images/reviewer/rules.md
+  git commit -am 'reviewer: numbers need a source' && git push
+  kubectl get agentbuilds -w
+  convoke trace agent/reviewer
+  convoke ask agent/reviewer "Trains are fast."
+NEXT
 }
 
 # The example's ModelAPI `openai` reads its provider's key from a Secret of the team. This one is no key: the provider refuses it.
@@ -132,9 +212,13 @@ operator_is_ready() {
 
 operator_log() { kubectl logs --namespace "$operator_namespace" deployment/convoke --tail=30; }
 
-# Waits until all agents are Ready, and says which are not.
+# Waits until all agents are Ready, and says which are not. Those of builds wait for their images, as long as that takes.
 agents_are_ready() {
-	kubectl wait --for=condition=Ready agents --all --namespace "$namespace" --timeout="$1s" >/dev/null 2>&1 && return
+	local agents=()
+	mapfile -t agents < <(kubectl get agents --namespace "$namespace" \
+		-o go-template='{{range .items}}{{if not .spec.buildRef}}{{printf "agent/%s\n" .metadata.name}}{{end}}{{end}}')
+	((${#agents[@]})) || return 0
+	kubectl wait --for=condition=Ready "${agents[@]}" --namespace "$namespace" --timeout="$1s" >/dev/null 2>&1 && return
 	kubectl get agents,modelapis,mcpservers,pods --namespace "$namespace" >&2
 	die "not all agents became Ready within $1 s" 3
 }

@@ -1,19 +1,24 @@
-"""Tests of `scripts/quickstart --pods`: Convoke in a pod, installed as users install it, with agents that run as pods.
+"""Tests of `scripts/quickstart --pods`: Convoke in a pod, installed as users install it, with agents that run as pods. First without
+Tekton, as on a machine that has never compiled it, then with it: an image is built, and its agent runs it.
 
 Run by scripts/test. Needs root.
 """
 
 import json
+import os
+import re
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
-from test_node import POD_SECONDS, Cluster, run_script
+from test_node import CLUSTER, POD_SECONDS, Cluster, run_script
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "scripts/quickstart"
 # Images may have to be built.
 UP_SECONDS = 1500
+BUILD_SECONDS = 180
 
 
 class QuickstartWithPods(unittest.TestCase):
@@ -26,13 +31,21 @@ class QuickstartWithPods(unittest.TestCase):
         # Whatever is left of the quick start, the cluster itself is removed.
         cls.addClassCleanup(cls.cluster.remove)
         cls.addClassCleanup(cls.quickstart, "--down")
+        for what in ("--node", "--tekton"):
+            run_script(CLUSTER, "tools", what, state=cls.state, seconds=UP_SECONDS)
+        cache = cache_without_tekton()
+        # The cluster's programs are links to there until the second start.
+        cls.addClassCleanup(cache.cleanup)
+        without = ("env", f"XDG_CACHE_HOME={cache.name}")
+        cls.shown_without_tekton = cls.quickstart("--pods", "--detach", under=without)
+        cls.waiting = cls.cluster.kubectl("get", "agent/reviewer", "-n", "agents", "-o", "jsonpath={.status.phase}")
         cls.shown = cls.quickstart("--pods", "--detach")
         cls.kubectl, cls.eventually = cls.cluster.kubectl, cls.cluster.eventually
 
     @classmethod
-    def quickstart(cls, *arguments):
+    def quickstart(cls, *arguments, under=()):
         """Runs it; gives what it prints."""
-        return run_script(QUICKSTART, *arguments, state=cls.state, seconds=UP_SECONDS)[0]
+        return run_script(QUICKSTART, *arguments, state=cls.state, seconds=UP_SECONDS, under=under)[0]
 
     def get(self, *arguments):
         """One object or a list, as kubectl gets it."""
@@ -149,15 +162,76 @@ class QuickstartWithPods(unittest.TestCase):
         self.eventually("the new prompt", told, seconds=2 * POD_SECONDS)
         self.assertEqual(self.settled("asker")[1]["metadata"]["uid"], before)
 
-    def test_d4_a_question_is_asked_and_answered_at_the_end(self):
-        end = self.shown.partition("An agent was asked.")[2]
-        self.assertIn('\n  convoke ask agent/researcher "Does it work?"\n', end)
-        # Two agents have answered, each from the script.
-        self.assertEqual(end.count("This is the scripted model of the quick start: "), 2, self.shown)
+    def test_d4_questions_are_asked_and_answered_at_the_end(self):
+        # Agents without builds are asked without Tekton, too.
+        for shown, answers in ((self.shown_without_tekton, 2), (self.shown, 3)):
+            end = shown.partition("Agents were asked.")[2]
+            self.assertIn('\n  convoke ask agent/researcher "Does it work?"\n', end)
+            # Each answers from the script. The researcher repeats what the writer said.
+            self.assertEqual(end.count("This is the scripted model of the quick start: "), answers, shown)
         # What they did is shown as it happens, and the question has three words.
         self.assertIn("\n  → tool text-tools/count_words\n  → agent writer\n", end)
         self.assertIn("counted by a tool, 3, and", end)
         self.assertIn("the writer has read the note.", end)
+
+    def test_without_tekton_one_line_says_how_to_get_builds(self):
+        lines = [line for line in self.shown_without_tekton.splitlines() if "Tekton" in line]
+        self.assertEqual(len(lines), 1, self.shown_without_tekton)
+        self.assertIn("scripts/quickstart --pods --tekton", lines[0])
+        self.assertEqual(self.waiting, "Waiting")
+        self.assertNotIn("--tekton", self.shown, "Tekton was there")
+
+    def runs(self):
+        """The PipelineRuns of the build."""
+        found = self.get("pipelineruns", "-n", "agents", "-l", "convoke.dev/name=reviewer")["items"]
+        return {run["metadata"]["name"]: run["metadata"]["annotations"]["convoke.dev/commit"] for run in found}
+
+    def built(self):
+        """The status of the build and the image by digest that it has built, once the agent's one pod runs that."""
+        build = self.get("agentbuild", "reviewer", "-n", "agents")["status"]
+        status, pod = self.settled("reviewer")
+        images = {build.get("builtImage"), status["image"], pod["spec"]["containers"][0]["image"]}
+        self.assertEqual((build["phase"], len(images)), ("Succeeded", 1), images)
+        return build, images.pop()
+
+    def ask_by_command(self, agent):
+        """What `convoke ask` prints."""
+        environment = os.environ | {"KUBECONFIG": str(self.state / "kubeconfig")}
+        command = [self.state / "bin/convoke", "ask", "-n", "agents", f"agent/{agent}", "Trains are fast."]
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_b1_b11_an_image_is_built_and_run_and_another_after_a_push_that_changes_its_folder(self):
+        status, first = self.eventually("the agent runs what was built", self.built)
+        self.assertRegex(first, r"^registry\.convoke-system\.svc:5000/agents/reviewer@sha256:[0-9a-f]{64}$")
+        self.assertRegex(status["baseDigest"], "^sha256:[0-9a-f]{64}$")
+        # One sees the build and the agent with that digest, and the answer of what is in the image.
+        shown = self.shown.partition("An image was built")[2]
+        for kind, phase in (("agentbuild", "Succeeded"), ("agent", "Ready")):
+            self.assertRegex(shown, rf"(?m)^  {kind}\.convoke\.dev/reviewer +{phase} +True .*{re.escape(first)} ")
+        self.assertIn("the last rule in the reviewer's image is: - Quote the words that you mean.", self.shown)
+        before = self.runs()
+        self.assertEqual(list(before), [status["pipelineRun"]])
+        # Elsewhere in the repository.
+        commit = self.push("README.md", "\nNothing of the image.\n")
+        self.eventually("the commit is applied", lambda: self.is_synced(commit))
+        self.assertEqual((self.runs(), self.built()[1]), (before, first))
+        # In the folder, as the quick start says.
+        (line,) = [line for line in shown.splitlines() if line.endswith(">> images/reviewer/rules.md")]
+        rule = line.split("'")[1]
+        commit = self.push("images/reviewer/rules.md", f"{rule}\n")
+
+        def another():
+            status, image = self.built()
+            self.assertEqual(status["lastBuiltCommit"], commit)
+            self.assertNotEqual(image, first)
+            return True
+
+        self.eventually("the agent runs another image", another, seconds=BUILD_SECONDS)
+        self.assertIn(f"the last rule in the reviewer's image is: {rule}\n", self.ask_by_command("reviewer"))
+        # No other commit was built.
+        self.assertEqual(sorted(self.runs().values()), sorted([*before.values(), commit]))
 
     def test_what_took_how_long_is_printed(self):
         times = self.shown.partition("What took how long:")[2].splitlines()
@@ -202,6 +276,19 @@ class QuickstartWithPods(unittest.TestCase):
         self.assertEqual(after["status"]["containerStatuses"][0]["restartCount"], 0)
         commit = self.push("team/agents/prompts/researcher.md", "- Prefer sources from the last two years.\n")
         self.eventually("the commit is applied", lambda: self.is_synced(commit))
+
+
+def cache_without_tekton():
+    """A cache folder with all that the one of this machine has, but not Tekton's programs."""
+    folder = tempfile.TemporaryDirectory(prefix="convoke-cache-")
+    ours = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "convoke"
+    theirs = Path(folder.name) / "convoke"
+    (theirs / "bin").mkdir(parents=True)
+    for one in [*ours.iterdir(), *(ours / "bin").iterdir()]:
+        link = theirs / one.relative_to(ours)
+        if one.name != "bin" and not one.name.startswith("tekton-"):
+            link.symlink_to(one)
+    return folder
 
 
 # URL, and requests (JSON); prints the answers.

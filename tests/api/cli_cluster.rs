@@ -466,5 +466,5 @@ async fn d3_what_is_rendered_is_what_the_api_server_takes() {
     std::fs::write(file.path(), run.out).expect("write");
     let file = file.path().to_str().expect("UTF-8");
     let taken = cluster.kubectl(&["-n", &namespace, "create", "-f", file, "--validate=strict"]);
-    assert_eq!(taken.lines().filter(|line| line.ends_with(" created")).count(), 9, "{taken}");
+    assert_eq!(taken.lines().filter(|line| line.ends_with(" created")).count(), 10, "{taken}");
 }

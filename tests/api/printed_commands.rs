@@ -91,10 +91,12 @@ fn printed() -> BTreeMap<String, String> {
     }
     let mut texts: Vec<(String, String)> =
         files.into_iter().map(|file| (file.clone(), read(&file))).collect();
-    let script = read("scripts/quickstart");
-    let (_, shown) = script.split_once("<<NEXT\n").expect("what the quickstart shows");
-    let (shown, _) = shown.split_once("\nNEXT\n").expect("its end");
-    texts.push(("scripts/quickstart".to_owned(), format!("```\n{shown}\n```\n")));
+    for file in ["scripts/quickstart", "scripts/lib/in_cluster.sh"] {
+        let script = read(file);
+        let (_, shown) = script.split_once("<<NEXT\n").expect("what the quickstart shows");
+        let (shown, _) = shown.split_once("\nNEXT\n").expect("its end");
+        texts.push((file.to_owned(), format!("```\n{shown}\n```\n")));
+    }
     let mut all = BTreeMap::new();
     for (file, text) in texts {
         for command in commands(&text) {

@@ -108,7 +108,7 @@ async fn the_tour_of_the_readme_shows_what_one_gets() {
     synced(repo.head(), "True").await;
     eventually(SOON, "every status is there", || async {
         let table = kubectl(&["get", EVERYTHING]);
-        let settled = table.contains("Waiting")
+        let settled = table.matches("Waiting").count() == 2
             && table.matches("Pending").count() >= 5
             && table.matches("deployment.apps/").count() >= 5;
         if settled { Ok(()) } else { Err(table) }
@@ -162,7 +162,8 @@ async fn the_tour_of_the_readme_shows_what_one_gets() {
     let commit = repo.change("Revert", &[("team/agents/writer.yaml", &good)], &[]);
     synced(commit, "True").await;
 
-    let commit = repo.change("No reviewer any more", &[], &["team/builds/reviewer.yaml"]);
+    let files = ["team/agents/reviewer.yaml", "team/builds/reviewer.yaml"];
+    let commit = repo.change("No reviewer any more", &[], &files);
     synced(commit, "True").await;
     eventually(SOON, "the build is gone", || async {
         (!kubectl(&["get", "agentbuilds"]).contains("reviewer")).then_some(())

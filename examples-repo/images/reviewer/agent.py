@@ -3,16 +3,17 @@
 It reviews a text: it puts its instructions in front of the conversation, asks the
 model, and returns the answer. Convoke tells it everything by environment variables:
 
-    AGENT_NAME, AGENT_DESCRIPTION   who it is
-    AGENT_INSTRUCTIONS              its system prompt
-    MODEL_API_URL, MODEL_NAME       which model it asks (OpenAI-compatible)
+    AGENT_NAME                  who it is
+    AGENT_INSTRUCTIONS          its system prompt, in place of rules.md beside this file
+    MODEL_API_URL, MODEL_NAME   which model it asks (OpenAI-compatible)
 
 It serves on port 8000:
 
-    GET  /health                        the process runs
-    GET  /ready                         it is configured and takes requests
-    GET  /.well-known/agent-card.json   who it is, for its peers
-    POST /v1/chat/completions           {"messages": [{"role": "user", "content": "..."}]}
+    GET  /health                the process runs
+    GET  /ready                 it is configured and takes requests
+    POST /v1/chat/completions   {"messages": [{"role": "user", "content": "..."}]}
+
+It speaks no A2A and so has no card. Peers and `convoke ask` use chat completions then.
 """
 
 import json
@@ -20,11 +21,9 @@ import os
 import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
-DEFAULT_INSTRUCTIONS = (
-    "You review texts. List what is unclear, unproven or too long, most important first. "
-    "Quote the words that you mean. Do not rewrite the text."
-)
+RULES = Path(__file__).with_name("rules.md")
 MAX_BODY_BYTES = 1024 * 1024
 MODEL_DEADLINE_SECONDS = 120
 
@@ -34,8 +33,7 @@ class Config:
 
     def __init__(self, env=os.environ):
         self.name = env.get("AGENT_NAME", "reviewer")
-        self.description = env.get("AGENT_DESCRIPTION", "Reviews texts.")
-        self.instructions = env.get("AGENT_INSTRUCTIONS") or DEFAULT_INSTRUCTIONS
+        self.instructions = env.get("AGENT_INSTRUCTIONS") or RULES.read_text(encoding="utf-8")
         self.model_url = env.get("MODEL_API_URL", "").rstrip("/")
         self.model = env.get("MODEL_NAME", "")
 
@@ -61,25 +59,6 @@ def ask_model(config, messages):
         return json.load(reply)
 
 
-def card(config):
-    """Describes the agent to its peers."""
-    return {
-        "name": config.name,
-        "description": config.description,
-        "version": "0.1.0",
-        "defaultInputModes": ["text/plain"],
-        "defaultOutputModes": ["text/plain"],
-        "skills": [
-            {
-                "id": "review",
-                "name": "Review a text",
-                "description": "Lists what is unclear, unproven or too long.",
-                "tags": ["review"],
-            }
-        ],
-    }
-
-
 def handler(config):
     """Makes the request handler for one configuration."""
 
@@ -90,8 +69,6 @@ def handler(config):
             elif self.path == "/ready":
                 missing = config.missing()
                 self.answer(503 if missing else 200, {"missing": missing})
-            elif self.path == "/.well-known/agent-card.json":
-                self.answer(200, card(config))
             else:
                 self.answer(404, {"error": "not found"})
 

@@ -61,6 +61,10 @@ class ReviewerTest(unittest.TestCase):
             "/v1/chat/completions m: Be strict. | Hello",
         )
 
+    def test_without_instructions_it_has_its_rules(self):
+        self.assertEqual(agent.Config({}).instructions, agent.RULES.read_text(encoding="utf-8"))
+        self.assertIn("You review texts.", agent.Config({}).instructions)
+
     def test_is_healthy_but_not_ready_without_a_model(self):
         url = self.agent()
         self.assertEqual(self.get(url + "/health")[0], 200)
@@ -79,9 +83,10 @@ class ReviewerTest(unittest.TestCase):
         self.assertEqual(status, 502)
         self.assertIn("the model did not answer", reply["error"])
 
-    def test_tells_its_peers_who_it_is(self):
-        status, reply = self.get(self.agent(AGENT_NAME="critic") + "/.well-known/agent-card.json")
-        self.assertEqual((status, reply["name"]), (200, "critic"))
+    def test_speaks_no_a2a(self):
+        url = self.agent(MODEL_API_URL="http://127.0.0.1:1", MODEL_NAME="m")
+        self.assertEqual(self.get(url + "/.well-known/agent-card.json")[0], 404)
+        self.assertEqual(self.get(url + "/", b"{}")[0], 404)
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ fn g10_sarif_of_an_empty_folder_has_a_place() {
 #[test]
 fn validate_of_the_example_is_clean() {
     let run = convoke(&["validate", "examples-repo/team"]);
-    assert_eq!(run.out, "9 objects in 9 files: no problems\n");
+    assert_eq!(run.out, "10 objects in 10 files: no problems\n");
     assert_eq!((run.code, run.err.as_str()), (0, ""));
 }
 
