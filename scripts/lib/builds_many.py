@@ -14,13 +14,15 @@ from builds_stage import NAMESPACE, TEKTON, stage
 # How many AgentBuilds of two namespaces come at once, and how many builds run at once.
 CROWD, CALM, LIMIT = (20, 10, 3) if os.environ.get("CONVOKE_FULL") else (8, 4, 3)
 FOLDER = "../images/many"
-# What a RUN may find of the pod: files of all processes that it sees.
+# What a RUN may find of the pod: environments of all processes that it sees, and files where credentials are in other steps.
 LOOKS = r"""FROM {base}
 COPY note /note
-RUN {{ for root in / /proc/[0-9]*/root/; do \
-      for place in var/run/secrets run/secrets tekton workspace root/.docker root/.config; do ls -laR $root$place; done; \
-      cat $root/etc/gitconfig $root/root/.gitconfig; find $root/workspace $root/var/run $root/tekton -type f -exec cat {{}} +; \
-    done; cat /proc/[0-9]*/environ; }} > /found 2>&1; \
+RUN {{ cat /proc/[0-9]*/environ; for root in "" /proc/[0-9]*/root; do \
+      ls -la $root/workspace $root/var/run $root/tekton; \
+      for place in var/run/secrets run/secrets workspace/git-auth workspace/push-auth tekton/creds tekton/home root; do \
+        find $root/$place -xdev -maxdepth 6 -type f -size -64k -exec cat {{}} +; \
+      done; \
+    done; }} > /found 2>&1; \
     python -c "import socket; socket.create_connection(('kubernetes.default.svc', 443), 5)" >> /found 2>&1; \
     echo looked >> /found
 """
