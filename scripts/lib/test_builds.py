@@ -14,6 +14,7 @@ import unittest
 import urllib.request
 
 import agents_team as team
+import builds_scans
 import oci
 from agents_stage import OPERATOR, Stage, condition, is_ready
 from test_node import CLUSTER, Cluster, run_script
@@ -36,7 +37,9 @@ DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY note /note\n"
 class BuildStage(Stage):
     """The cluster with Tekton, the operator, and a team with an agent whose image is built from its repository."""
 
-    more_images = ("builder",)
+    more_images = ("builder", "scanners")
+    namespace = NAMESPACE
+    registry_for_pods = REGISTRY
 
     def up(self):
         self.cluster = Cluster()
@@ -543,6 +546,24 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "nine\n"})
         stage.built(commit)
         self.assertEqual(stage.note(), "nine")
+
+
+class WithScans(builds_scans.Scans, unittest.TestCase):
+    """`mode: preprod`. Each test goes on with the source of the one before. Needs nothing of the other classes."""
+
+    stage = stage
+
+    def test_1_b3_a_source_with_a_secret_is_refused_and_the_secret_is_not_shown(self):
+        self.a_secret()
+
+    def test_2_b3_a_lock_file_with_a_known_vulnerability_is_refused(self):
+        self.a_dependency()
+
+    def test_3_b3_an_image_with_a_known_vulnerability_is_not_pushed(self):
+        self.an_image()
+
+    def test_4_b3_what_no_scan_refuses_is_built_and_pushed(self):
+        self.nothing()
 
 
 class WithoutADockerfile(unittest.TestCase):
