@@ -125,7 +125,7 @@ class Scans:
         }
         files = {f"{FOLDER}/{name}": text for name, text in files.items()} | self.definition()
         logs = self.refused(files, "scan-secrets", 40, '"images/scanned/app.py" line 2: github-pat')
-        self.assertIn("has secrets in 1 places", logs)
+        self.assertIn("secrets found in folder images/scanned: 1.", logs)
         kinds = "agentbuilds,pipelineruns,taskruns,pods,events"
         shown = self.stage.kubectl("-n", self.stage.namespace, "get", kinds, "-o", "json")
         self.assertNotIn(TOKEN, logs + shown)

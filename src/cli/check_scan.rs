@@ -19,6 +19,8 @@ const IMAGE: u8 = 42;
 const NOT_WHOLE: u8 = 43;
 /// Bytes of the largest report. One of an image with a thousand findings has about 20 MiB.
 const MAX_REPORT: u64 = 256 << 20;
+/// Bytes of a finding in the result.
+const MAX_RESULT: usize = 300;
 /// The most findings that are printed.
 const MAX_FINDINGS: usize = 50;
 
@@ -80,6 +82,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let first = judgement.findings.first().map(String::as_str).unwrap_or_default();
     let others = judgement.findings.len() - 1;
     let others = if others == 0 { String::new() } else { format!(" (and {others} more)") };
+    // Tekton has little room for results.
+    let first = first.get(..first.floor_char_boundary(MAX_RESULT)).unwrap_or_default();
     results(&[(&args.finding_file, &format!("{first}{others}"))])?;
     let (code, whose) = match args.what {
         What::Dependencies => (DEPENDENCY, "the lock files name packages with"),
