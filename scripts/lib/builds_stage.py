@@ -31,7 +31,7 @@ DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY note /note\n"
 class BuildStage(Stage):
     """The cluster with Tekton, the operator, and a team with an agent whose image is built from its repository."""
 
-    more_images = ("builder",)
+    more_images = ("builder", "scanners")
 
     def up(self):
         self.cluster = Cluster()

@@ -318,6 +318,31 @@ def page(links):
     return f"<!DOCTYPE html>\n<html><body>\n{lines}</body></html>\n"
 
 
+# ---- programs of Go modules that others publish
+
+
+def scanners():
+    """A recipe: the scanners that scripts/lib/tools-scanners pins, for the steps of builds that scan."""
+    source = HERE / "tools-scanners"
+    dockerfile = SOURCES / "scanners/Dockerfile"
+    programs = ("github.com/google/osv-scanner/v2/cmd/osv-scanner", "github.com/zricethezav/gitleaks/v8")
+
+    def parts(_):
+        files = [dockerfile, source / "go.mod", source / "go.sum"]
+        return [hashed({path.name: path for path in files}), programs]
+
+    def build(images, folder):
+        context = images.work / "context"
+        context.mkdir()
+        shutil.copy(dockerfile, context)
+        command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", f"{context}/", *programs]
+        images.run(*command, cwd=source, env={"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"})
+        buildah(images, folder, images.folder("debian"), context, {}, [])
+        shutil.rmtree(context)
+
+    return Recipe("gitleaks and osv-scanner, for builds", parts, build, ("buildah",), "debian")
+
+
 RECIPES = {
     "debian": Recipe(f"Debian {DEBIAN_SUITE}, the base of the others", debian_parts, build_debian, ("mmdebstrap",)),
     "convoke": from_dockerfile(
@@ -352,6 +377,7 @@ RECIPES = {
         "debian",
         lambda _: {"Dockerfile": SOURCES / "builder/Dockerfile"},
     ),
+    "scanners": scanners(),
     "packages": packages(),
     "web": web(1),
     "web-2": web(2),

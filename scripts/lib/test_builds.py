@@ -11,6 +11,7 @@ import unittest
 import urllib.request
 
 import builds_many
+import builds_scans
 import oci
 from agents_stage import OPERATOR, condition, is_ready
 from builds_stage import DOCKERFILE, IMAGE, NAMESPACE, PASSWORD, PATIENCE_SECONDS, SOURCE, TEKTON, stage
@@ -371,6 +372,10 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
 
 
 class BuildsOfManyAgents(builds_many.BuildsOfManyAgents):
+    """In the same cluster."""
+
+
+class WithScans(builds_scans.WithScans):
     """In the same cluster."""
 
 

@@ -2,16 +2,18 @@
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
 //! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
-//! `push-image` and `append-image` have those of steps of builds (`deploy/pipelines/README.md`).
+//! `push-image`, `append-image`, `export-image` and `check-scan` have those of steps of builds (`deploy/pipelines/README.md`).
 
 mod append_image;
 mod approve;
 mod ask;
 mod builds;
+mod check_scan;
 mod completions;
 mod connection;
 mod context;
 mod crds;
+mod export_image;
 mod init;
 mod logs;
 mod operator;
@@ -19,6 +21,7 @@ mod plan;
 mod pods;
 mod push_image;
 mod render;
+mod scan_report;
 mod templates;
 mod terminal;
 mod trace;
@@ -81,6 +84,12 @@ enum Command {
     /// Append a folder to a base image, and push the image; a step of builds does it
     #[command(hide = true)]
     AppendImage(Box<append_image::Args>),
+    /// Write an image from an OCI image layout as an archive for a scanner; a step of builds does it
+    #[command(hide = true)]
+    ExportImage(export_image::Args),
+    /// Say what of a scanner's report counts; a step of builds does it
+    #[command(hide = true)]
+    CheckScan(Box<check_scan::Args>),
     /// Print the plain form of the definitions of a folder
     Render(render::Args),
     /// Print all custom resource definitions as YAML
@@ -130,6 +139,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::PushImage(args) => push_image::run(*args),
         Command::AppendImage(args) => append_image::run(*args),
+        Command::ExportImage(args) => export_image::run(&args),
+        Command::CheckScan(args) => check_scan::run(*args),
         Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
         Command::Completions(args) => completions::run(&args),

@@ -18,13 +18,24 @@ use crate::git::{GitError, Snapshot};
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The templates and steps that `deploy/` installs.
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 11] = [
     ("template-dev.yaml", include_str!("../../deploy/pipelines/template-dev.yaml")),
+    (
+        "template-dev-external.yaml",
+        include_str!("../../deploy/pipelines/template-dev-external.yaml"),
+    ),
+    ("template-preprod.yaml", include_str!("../../deploy/pipelines/template-preprod.yaml")),
     ("step-clone.yaml", include_str!("../../deploy/pipelines/step-clone.yaml")),
     ("step-verify.yaml", include_str!("../../deploy/pipelines/step-verify.yaml")),
     ("step-build.yaml", include_str!("../../deploy/pipelines/step-build.yaml")),
     ("step-push.yaml", include_str!("../../deploy/pipelines/step-push.yaml")),
     ("step-append.yaml", include_str!("../../deploy/pipelines/step-append.yaml")),
+    ("step-scan-secrets.yaml", include_str!("../../deploy/pipelines/step-scan-secrets.yaml")),
+    (
+        "step-scan-dependencies.yaml",
+        include_str!("../../deploy/pipelines/step-scan-dependencies.yaml"),
+    ),
+    ("step-scan-image.yaml", include_str!("../../deploy/pipelines/step-scan-image.yaml")),
 ];
 /// What stands for the ids of a commit where there is none.
 const NO_ID: &str = "0000000000000000000000000000000000000000";

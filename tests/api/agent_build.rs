@@ -4,6 +4,7 @@
 
 mod append;
 mod credentials;
+mod modes;
 mod owner;
 mod rendered;
 mod repository;

@@ -41,7 +41,9 @@ async fn o5_one_command_installs_everything_and_another_removes_it() {
         let text = cluster.kubectl(&["get", kind, name, "-n", "convoke-system", "-o", "json"]);
         serde_json::from_str(&text).expect("JSON")
     };
-    of("configmap", "pipeline-template-dev");
+    for mode in ["dev", "dev-external", "preprod"] {
+        of("configmap", &format!("pipeline-template-{mode}"));
+    }
     let labels = of("namespace", "convoke-system")["metadata"]["labels"].clone();
     assert_eq!(labels["pod-security.kubernetes.io/enforce"], "restricted");
     // The pod is admitted there.

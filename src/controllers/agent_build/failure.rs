@@ -8,10 +8,14 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::run::{Run, RunOutcome, shortened};
+use super::template::FINDING_RESULT;
 use crate::api::agent_build::{BuildFailure, BuildStep, FailureClass};
+use convoke_core::text::printable;
 
 /// The reason of a run that was stopped for a newer build key.
 pub const SUPERSEDED: &str = "Superseded";
+/// The reason of a run whose source or image breaks a rule.
+const POLICY_FAILED: &str = "PolicyFailed";
 /// The most steps that a status tells.
 const MAX_STEPS: usize = 32;
 /// The pause before the first retry. Each further one is four times as long.
@@ -28,6 +32,8 @@ pub struct TaskRun {
     pub message: String,
     /// Its pod.
     pub pod: Option<String>,
+    /// What a step tells of why it failed: one line.
+    pub finding: Option<String>,
     /// The first step that failed.
     pub failed: Option<FailedStep>,
     /// How long those of its steps took that ran.
@@ -58,6 +64,7 @@ impl TaskRun {
             reason: text("reason"),
             message: text("message"),
             pod: status["podName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned),
+            finding: list("results").iter().find_map(finding),
             failed: list("steps").iter().find_map(failed_step),
             steps: list("steps").iter().take(MAX_STEPS).filter_map(step).collect(),
         }
@@ -69,6 +76,12 @@ impl TaskRun {
         let is_held_up = HOLDS_UP.contains(&self.reason.as_str()) && !self.message.is_empty();
         is_held_up.then(|| shortened(&self.message))
     }
+}
+
+/// The result [`FINDING_RESULT`], as one line.
+fn finding(result: &Value) -> Option<String> {
+    let text = result["value"].as_str().filter(|_| result["name"] == FINDING_RESULT)?;
+    Some(shortened(printable(text).trim())).filter(|text| !text.is_empty())
 }
 
 /// How long a step took. One that was skipped took no time.
@@ -110,7 +123,11 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         33 => (Build, "ImageInvalid", "the image is not what a build makes"),
         34 => (Build, "BaseImageMissing", "the base image is not there, or may not be pulled"),
         35 => (Build, "BaseImageInvalid", "nothing can be appended to the base image"),
-        40..=49 => (Policy, "PolicyFailed", "the image breaks a rule"),
+        40 => (Policy, POLICY_FAILED, "the source folder has secrets"),
+        41 => (Policy, POLICY_FAILED, "lock files name packages with known vulnerabilities"),
+        42 => (Policy, POLICY_FAILED, "the image has packages with known vulnerabilities"),
+        43 => (Policy, POLICY_FAILED, "a scan could not look at everything"),
+        44..=49 => (Policy, POLICY_FAILED, "the image breaks a rule"),
         _ => return None,
     })
 }
@@ -203,7 +220,10 @@ fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
     }
     match of_exit_code(code) {
         Some((class, reason, what)) => {
-            Why::new(class, reason, format!("step {name} failed with exit code {code}: {what}"))
+            let finding = task.finding.as_ref().filter(|_| class == Policy);
+            let finding = finding.map(|text| format!(": {text}")).unwrap_or_default();
+            let message = format!("step {name} failed with exit code {code}: {what}{finding}");
+            Why::new(class, reason, message)
         }
         None => Why::new(Build, "StepFailed", format!("step {name} failed with exit code {code}")),
     }

@@ -35,6 +35,8 @@ pub const SUPERSEDED_BY: &str = "convoke.dev/superseded-by";
 
 /// The parameter with the base image of `strategy: Append`.
 const BASE_IMAGE: &str = "base-image";
+/// The parameter with the registry that the AgentBuild names.
+const OUTPUT_REGISTRY: &str = "output-registry";
 
 /// The longest name of a PipelineRun: Tekton puts it into labels.
 const MAX_NAME: usize = 63;
@@ -71,6 +73,9 @@ pub enum SpecError {
         /// The parameter.
         name: String,
     },
+    /// A parameter that the template requires, and that the AgentBuild leaves empty.
+    #[error("the template asks for {}, which is empty", field_of(.0))]
+    RequiredEmpty(String),
     /// A value that Tekton or Kubernetes would change.
     #[error("parameter {0}: the value must not contain \"$(\"")]
     UnsafeValue(&'static str),
@@ -86,9 +91,21 @@ impl SpecError {
             Self::NoDigest => "NoDigestResult",
             Self::InvalidBaseImage(_) => "InvalidBaseImage",
             Self::NothingAppends => "StrategyNotSupported",
-            Self::MissingParameter { .. } => "MissingParameter",
+            Self::MissingParameter { .. } | Self::RequiredEmpty(_) => "MissingParameter",
             Self::UnsafeValue(_) => "UnsafeValue",
         }
+    }
+}
+
+/// The field that gives a parameter its value, for people.
+fn field_of(parameter: &str) -> String {
+    match parameter {
+        OUTPUT_REGISTRY => "spec.output.registry".into(),
+        BASE_IMAGE => "spec.append.baseImage".into(),
+        "append-command" => "spec.append.command".into(),
+        "append-user" => "spec.append.user".into(),
+        "build-args" => "spec.buildArgs".into(),
+        _ => format!("the parameter {parameter}"),
     }
 }
 
@@ -197,6 +214,16 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
     let takes = |name: &str| steps.iter().find(|step| step.parameters.contains_key(name));
     if spec.strategy == BuildStrategy::Append && takes(BASE_IMAGE).is_none() {
         return Err(SpecError::NothingAppends);
+    }
+    let is_empty = |name: &str| values.get(name).is_none_or(ParameterValue::is_empty);
+    // As for other parameters: what only steps take that do not run may be empty.
+    let is_left_out = |name: &str| {
+        let mut all = template.steps.iter();
+        takes(name).is_none() && all.any(|step| step.parameters.contains_key(name))
+    };
+    let mut required = template.from_spec.iter();
+    if let Some(name) = required.find(|name| is_empty(name) && !is_left_out(name)) {
+        return Err(SpecError::RequiredEmpty(name.clone()));
     }
     let unset = template.unset.iter().find_map(|name| takes(name).map(|step| (step, name)));
     if let Some((step, name)) = unset {
@@ -320,6 +347,7 @@ fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, S
     let command = append.map(|append| append.command.clone()).unwrap_or_default();
     let mut values = key_values(spec, registry);
     values.extend([
+        (OUTPUT_REGISTRY, text(spec.output.registry.as_deref().unwrap_or_default())),
         ("repo-url", text(&source.url)),
         ("revision", text(&source.commit)),
         ("tag", ParameterValue::Text(tag(&spec.output.tag, &source.commit)?)),

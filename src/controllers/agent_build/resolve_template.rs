@@ -23,6 +23,8 @@ pub struct ResolvedTemplate {
     pub steps: Vec<ResolvedStep>,
     /// Required parameters that are empty, and that only steps with conditions take. They are missing when one of those runs.
     pub unset: Vec<String>,
+    /// Required parameters that an AgentBuild gives, and must not leave empty.
+    pub from_spec: Vec<String>,
     /// Its declared version.
     pub version: Option<String>,
 }
@@ -170,7 +172,9 @@ pub fn resolve(
     if !errors.is_empty() {
         return Err(errors);
     }
-    Ok(ResolvedTemplate { steps, unset, version: template.version.clone() })
+    let is_from_spec = |name: &&String| FROM_SPEC.iter().any(|(known, _)| known == name);
+    let from_spec = template.required_parameters.iter().filter(is_from_spec).cloned().collect();
+    Ok(ResolvedTemplate { steps, unset, from_spec, version: template.version.clone() })
 }
 
 /// Whether only steps with conditions take a parameter.

@@ -36,8 +36,11 @@ pub const URL_RESULT: &str = "IMAGE_URL";
 /// The result that names the digest of the base image.
 pub const BASE_RESULT: &str = "BASE_DIGEST";
 
+/// The result in which a step tells why it refuses an image, as one line.
+pub const FINDING_RESULT: &str = "FINDING";
+
 /// Parameters whose values come from the AgentBuild and its commit. A TaskSpec gets those that it declares.
-pub const FROM_SPEC: [(&str, ParameterType); 14] = [
+pub const FROM_SPEC: [(&str, ParameterType); 15] = [
     ("repo-url", ParameterType::Text),
     ("revision", ParameterType::Text),
     ("subfolder", ParameterType::Text),
@@ -46,6 +49,7 @@ pub const FROM_SPEC: [(&str, ParameterType); 14] = [
     ("tag", ParameterType::Text),
     ("key-tag", ParameterType::Text),
     ("insecure", ParameterType::Text),
+    ("output-registry", ParameterType::Text),
     ("build-args", ParameterType::List),
     ("strategy", ParameterType::Text),
     ("base-image", ParameterType::Text),

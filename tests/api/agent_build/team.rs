@@ -268,9 +268,19 @@ pub(super) fn install_templates(cluster: &Cluster) {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "convoke-system"}});
     cluster.apply(&namespace);
     let folder = format!("{ROOT}/deploy/pipelines");
-    for file in
-        ["template-dev", "step-clone", "step-verify", "step-build", "step-push", "step-append"]
-    {
+    for file in [
+        "template-dev",
+        "template-dev-external",
+        "template-preprod",
+        "step-clone",
+        "step-verify",
+        "step-build",
+        "step-push",
+        "step-append",
+        "step-scan-secrets",
+        "step-scan-dependencies",
+        "step-scan-image",
+    ] {
         let file = format!("{folder}/{file}.yaml");
         cluster.kubectl(&["apply", "--server-side", "-n", "convoke-system", "-f", &file]);
     }

@@ -4,6 +4,7 @@
 mod hostile;
 mod note;
 mod registry;
+mod scans;
 mod sign_in;
 pub(crate) mod stand_in;
 

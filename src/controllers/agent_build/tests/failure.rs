@@ -206,3 +206,38 @@ fn b6_odd_objects_do_no_harm() {
         assert_eq!(task, TaskRun::default());
     }
 }
+
+#[test]
+fn b3_b6_a_failed_scan_says_what_it_found_as_one_line() {
+    let failed = |code: i32, results: serde_json::Value| {
+        let object = json!({
+            "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "r-build"},
+            "status": {
+                "steps": [{"name": "scan", "terminated": {"exitCode": code, "reason": "Error"}, "terminationReason": "Error"}],
+                "results": results,
+                "conditions": [{"type": "Succeeded", "status": "False", "reason": "Failed", "message": ""}],
+            },
+        });
+        let task = TaskRun::read(&serde_json::from_value(object).expect("an object"));
+        failure(&run("Failed"), Some(&task)).expect("a failure").message
+    };
+    let other = json!({"name": "commit", "value": "abc"});
+    let finding = json!({"name": "FINDING", "value": "a.py line\n2:\u{1b}[31m github-pat "});
+    let scanned = "step scan failed with exit code 40: the source folder has secrets";
+    assert_eq!(
+        failed(40, json!([other, finding])),
+        format!("{scanned}: a.py line 2: [31m github-pat")
+    );
+    for nothing in [
+        json!([other]),
+        json!([{"name": "FINDING", "value": " "}]),
+        json!(1),
+        json!([{"name": "FINDING", "value": ["a"]}]),
+    ] {
+        assert_eq!(failed(40, nothing), scanned);
+    }
+    // A rule was broken, or the finding is of another step.
+    assert!(!failed(30, json!([finding])).contains("github-pat"));
+    let long = json!([{"name": "FINDING", "value": "x".repeat(1 << 20)}]);
+    assert!(failed(44, long).len() < 5000);
+}

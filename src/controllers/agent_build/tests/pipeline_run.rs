@@ -8,12 +8,20 @@ use super::*;
 use crate::api::git_sync::GitSyncSpec;
 
 const TEMPLATE: &str = include_str!("../../../../deploy/pipelines/template-dev.yaml");
-const STEPS: [&str; 5] = [
+/// The other shipped templates.
+const MORE: [(&str, &str); 2] = [
+    ("dev-external", include_str!("../../../../deploy/pipelines/template-dev-external.yaml")),
+    ("preprod", include_str!("../../../../deploy/pipelines/template-preprod.yaml")),
+];
+const STEPS: [&str; 8] = [
     include_str!("../../../../deploy/pipelines/step-clone.yaml"),
     include_str!("../../../../deploy/pipelines/step-verify.yaml"),
     include_str!("../../../../deploy/pipelines/step-build.yaml"),
     include_str!("../../../../deploy/pipelines/step-push.yaml"),
     include_str!("../../../../deploy/pipelines/step-append.yaml"),
+    include_str!("../../../../deploy/pipelines/step-scan-secrets.yaml"),
+    include_str!("../../../../deploy/pipelines/step-scan-dependencies.yaml"),
+    include_str!("../../../../deploy/pipelines/step-scan-image.yaml"),
 ];
 
 fn config_map(text: &str) -> Value {
@@ -25,7 +33,11 @@ fn shipped() -> ResolvedTemplate {
 }
 
 fn resolved(template: &Value) -> Result<ResolvedTemplate, Vec<TemplateError>> {
-    assert_eq!(template["metadata"]["name"], template::config_map_name("dev"));
+    resolved_as("dev", template)
+}
+
+fn resolved_as(mode: &str, template: &Value) -> Result<ResolvedTemplate, Vec<TemplateError>> {
+    assert_eq!(template["metadata"]["name"], template::config_map_name(mode));
     let sources: BTreeMap<_, _> = STEPS
         .iter()
         .map(|text| {
@@ -38,7 +50,7 @@ fn resolved(template: &Value) -> Result<ResolvedTemplate, Vec<TemplateError>> {
             (step["metadata"]["name"].as_str().expect("a name").to_owned(), source)
         })
         .collect();
-    let parsed = template::parse("dev", template["data"][template::TEMPLATE_KEY].as_str())
+    let parsed = template::parse(mode, template["data"][template::TEMPLATE_KEY].as_str())
         .expect("a template");
     let inputs =
         Inputs { build_args: BuildArgs::Given, operator_image: "mirror.example.com/convoke:2" };
@@ -308,7 +320,8 @@ fn b5_the_image_that_pushes_is_the_one_of_the_operator() {
 fn b1_a_change_of_what_is_shipped_says_whether_images_are_built_anew() {
     // When a digest here changes and what is in an image does not, the version stays. Otherwise it gets a new one.
     let mut all = Vec::new();
-    for text in [TEMPLATE].into_iter().chain(STEPS) {
+    let templates = [TEMPLATE].into_iter().chain(MORE.map(|(_, text)| text));
+    for text in templates.chain(STEPS) {
         let map = config_map(text);
         let data = map["data"].as_object().expect("data");
         let version = match data.get(template::TEMPLATE_KEY) {
@@ -425,3 +438,6 @@ fn b1_the_name_is_the_build_the_key_and_the_attempt() {
     }
     assert_ne!(run_name(&long, &key, 1), run_name(&other, &key, 1));
 }
+
+#[path = "modes.rs"]
+mod modes;

@@ -1,0 +1,164 @@
+"""`mode: preprod`: sources and an image that a scan refuses, and some that pass.
+
+test_builds.py runs these tests in its cluster. They need nothing of its other tests. Standard library only.
+"""
+
+import io
+import json
+import shutil
+import unittest
+import zipfile
+from pathlib import Path
+
+import oci
+from agents_stage import OPERATOR, condition
+from builds_stage import NAMESPACE, stage
+from tekton import libraries
+from test_tekton import REGISTRY
+
+FOLDER = "../images/scanned"
+# In two parts: whoever scans this repository for secrets should find none.
+TOKEN = "ghp_" + "wWPw5k4aXcaT4fNP0UcnZwJUVFk6LO0pINUx"
+# An advisory of these tests about a package of these tests.
+ADVISORY = "TEST-2026-0001"
+PACKAGE = "convoke-test-package"
+FIRST = "import os\n"
+DOCKERFILE = "FROM scratch\nCOPY requirements.txt /requirements.txt\n"
+# What a wheel leaves where it is installed.
+METADATA = f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: 1.0.0\n"
+INSTALLED = f"{PACKAGE.replace('-', '_')}-1.0.0.dist-info/METADATA"
+
+
+def advisory():
+    """An advisory in OSV's format: every version before 2.0.0 has a critical vulnerability."""
+    events = [{"introduced": "0"}, {"fixed": "2.0.0"}]
+    package = {"ecosystem": "PyPI", "name": PACKAGE}
+    return {
+        "schema_version": "1.6.0",
+        "id": ADVISORY,
+        "modified": "2026-01-01T00:00:00Z",
+        "published": "2026-01-01T00:00:00Z",
+        "summary": "It does what strangers say",
+        "affected": [{"package": package, "ranges": [{"type": "ECOSYSTEM", "events": events}]}],
+        "severity": [{"type": "CVSS_V3", "score": "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"}],
+    }
+
+
+def database(folder):
+    """The image of a vulnerability database, as deploy/pipelines/README.md describes it."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(f"{ADVISORY}.json", json.dumps(advisory()))
+    file = folder / "all.zip"
+    file.write_bytes(content.getvalue())
+    busybox = shutil.which("busybox")
+    links = {f"bin/{name}": "busybox" for name in ("sh", "cp", "ln", "ls", "mkdir")}
+    files = {"bin/busybox": Path(busybox), "database/PyPI/all.zip": file}
+    return oci.Image(files | libraries(busybox), links)
+
+
+class WithScans(unittest.TestCase):
+    """Each test goes on with the source of the one before."""
+
+    def provide(self):
+        """The images of the template's parameters, in the registry of the cluster."""
+        ready = json.loads((stage.state / "cluster/ready").read_text())
+        digest = database(stage.state).push(ready["registry"], "vulnerabilities", "test")
+        images = {
+            "git-image": stage.in_cluster("builder"),
+            "buildah-image": stage.in_cluster("builder"),
+            "gitleaks-image": stage.in_cluster("scanners"),
+            "osv-scanner-image": stage.in_cluster("scanners"),
+            "vulnerability-database-image": f"{REGISTRY}/vulnerabilities@{digest}",
+        }
+        name = "pipeline-template-preprod"
+        template = json.loads(stage.get("configmaps", name, OPERATOR)["data"]["template.json"])
+        for parameter in template["globalParameters"]:
+            parameter["value"] = images.get(parameter["name"], parameter["value"])
+        stage.api.merge("configmaps", OPERATOR, name, {"data": {"template.json": json.dumps(template)}})
+
+    def definition(self):
+        spec = {
+            "mode": "preprod",
+            "source": {"gitSync": {}, "subfolder": "images/scanned"},
+            "output": {"image": f"{NAMESPACE}/scanned", "insecure": True},
+        }
+        head = {"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild", "metadata": {"name": "scanned"}}
+        return {"scanned.json": json.dumps(head | {"spec": spec})}
+
+    def status_of(self, commit, phase):
+        """The status, once the newest attempt is of this commit and has ended so."""
+
+        def look():
+            status = stage.get("agentbuilds", "scanned").get("status", {})
+            assert status.get("lastAttemptedCommit") == commit, json.dumps(status, indent=1)
+            assert status.get("phase") == phase, json.dumps(status, indent=1)
+            return status
+
+        return stage.eventually(f"the build of {commit} is {phase}", look)
+
+    def refused(self, files, step, code, *words):
+        """Pushes a source that a scan refuses, for a reason that people see in the status; gives all logs of the build."""
+        status = self.status_of(stage.push(files), "Failed")
+        failure = status["failure"]
+        self.assertEqual((failure["class"], failure["reason"]), ("Policy", "PolicyFailed"), failure)
+        self.assertEqual((failure["step"], failure["exitCode"]), (step, code), failure)
+        for word in words:
+            self.assertIn(word, failure["message"])
+            self.assertIn(word, condition({"status": status}, "Ready")[2])
+        self.assertNotIn("builtImage", status)
+        return self.logs(status["pipelineRun"])
+
+    def logs(self, run):
+        (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
+        return stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "--all-containers")
+
+    def test_1_b3_a_source_with_a_secret_is_refused_and_the_secret_is_not_shown(self):
+        """A source that would like to hide its secret, and a lock file that is no better."""
+        self.provide()
+        files = {
+            "Dockerfile": DOCKERFILE,
+            "app.py": f'{FIRST}TOKEN = "{TOKEN}"  # gitleaks:allow\n',
+            ".gitleaks.toml": 'title = "nothing"\n',
+            ".gitleaksignore": "images/scanned/app.py:github-pat:2\napp.py:github-pat:2\n",
+            "requirements.txt": f"{PACKAGE}==1.0.0\n",
+            "osv-scanner.toml": f'[[IgnoredVulns]]\nid = "{ADVISORY}"\n',
+        }
+        files = {f"{FOLDER}/{name}": text for name, text in files.items()} | self.definition()
+        logs = self.refused(files, "scan-secrets", 40, '"images/scanned/app.py" line 2: github-pat')
+        self.assertIn("secrets found in folder images/scanned: 1.", logs)
+        kinds = "agentbuilds,pipelineruns,taskruns,pods,events"
+        shown = stage.kubectl("-n", NAMESPACE, "get", kinds, "-o", "json")
+        self.assertNotIn(TOKEN, logs + shown)
+        self.assertNotIn(TOKEN[4:], logs + shown)
+
+    def test_2_b3_a_lock_file_with_a_known_vulnerability_is_refused(self):
+        """The secret is out, and the lock file still names a package that the database knows."""
+        files = {f"{FOLDER}/app.py": FIRST}
+        found = f"images/scanned/requirements.txt: {PACKAGE} 1.0.0 (PyPI) has {ADVISORY}, critical (9.8), fixed in 2.0.0"
+        logs = self.refused(files, "scan-dependencies-check", 41, found)
+        self.assertIn("no secret found in images/scanned", logs)
+
+    def test_3_b3_an_image_with_a_known_vulnerability_is_not_pushed(self):
+        """The lock file is good, and the image has the package from elsewhere."""
+        files = {
+            f"{FOLDER}/requirements.txt": f"{PACKAGE}==2.0.0\n",
+            f"{FOLDER}/site/{INSTALLED}": METADATA,
+            f"{FOLDER}/Dockerfile": DOCKERFILE + "COPY site /usr/lib/python3/dist-packages\n",
+        }
+        self.refused(files, "scan-image-check", 42, f"{INSTALLED}: {PACKAGE} 1.0.0 (PyPI) has {ADVISORY}")
+        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        commit = stage.git("rev-parse", "HEAD")
+        self.assertIsNone(oci.tagged(registry, f"{NAMESPACE}/scanned", commit[:7]), "it was pushed")
+
+    def test_4_b3_what_no_scan_refuses_is_built_and_pushed(self):
+        """Neither the source nor the image has what a scan refuses."""
+        commit = stage.push({f"{FOLDER}/site/{INSTALLED}": METADATA.replace("1.0.0", "2.0.0")})
+        status = self.status_of(commit, "Succeeded")
+        self.assertRegex(status["builtImage"], "@sha256:[0-9a-f]{64}$")
+        names = [step["name"] for step in status["steps"]]
+        self.assertEqual(names[2], "scan-secrets")
+        self.assertEqual(names[-5:], [*(f"scan-image-{part}" for part in ("export", "database", "scan", "check")), "push"])
+        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        digest = oci.tagged(registry, f"{NAMESPACE}/scanned", commit[:7])
+        self.assertEqual(status["builtImage"].rpartition("@")[2], digest)

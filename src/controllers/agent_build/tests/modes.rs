@@ -1,0 +1,119 @@
+//! The shipped modes besides `dev`.
+
+use super::*;
+
+fn shipped_mode(mode: &str) -> Value {
+    let found = MORE.iter().find(|(name, _)| *name == mode);
+    config_map(found.expect("a shipped mode").1)
+}
+
+/// The template of `mode: preprod` with the image of a vulnerability database.
+fn preprod() -> ResolvedTemplate {
+    let mut template = shipped_mode("preprod");
+    let text = template["data"][template::TEMPLATE_KEY].as_str().expect("a text").to_owned();
+    let mut parsed: Value = serde_json::from_str(&text).expect("JSON");
+    for parameter in parsed["globalParameters"].as_array_mut().expect("a list") {
+        if parameter["name"] == "vulnerability-database-image" {
+            parameter["value"] = json!("mirror.example.com/vulnerabilities:daily");
+        }
+    }
+    template["data"][template::TEMPLATE_KEY] = parsed.to_string().into();
+    resolved_as("preprod", &template).expect("resolved")
+}
+
+fn names_of(run: &Value) -> Vec<String> {
+    let name = |step: &&Value| step["name"].as_str().expect("a name").to_owned();
+    steps_of(run).iter().map(name).collect()
+}
+
+#[test]
+fn b3_dev_external_is_dev_with_a_registry_that_the_build_names() {
+    let template = resolved_as("dev-external", &shipped_mode("dev-external")).expect("resolved");
+    let error = rendered(&spec(), &template).expect_err("no registry is named");
+    assert_eq!(
+        (error.to_string().as_str(), error.reason()),
+        ("the template asks for spec.output.registry, which is empty", "MissingParameter")
+    );
+    let mut external = spec();
+    external.output.registry = Some("registry.example.com".into());
+    let run = rendered(&external, &template).expect("rendered");
+    let dev = rendered(&external, &shipped()).expect("rendered");
+    assert_eq!(steps_of(&run), steps_of(&dev));
+    let value = |name: &str| {
+        let params = run["spec"]["params"].as_array().expect("a list");
+        params.iter().find(|param| param["name"] == name).map(|param| param["value"].clone())
+    };
+    assert_eq!(value("output-registry"), Some(json!("registry.example.com")));
+}
+
+#[test]
+fn b4_a_required_parameter_of_the_build_may_be_empty_where_only_other_steps_take_it() {
+    let mut template = shipped();
+    template.from_spec.push("base-image".into());
+    rendered(&spec(), &template).expect("nothing is appended");
+    template.steps.iter_mut().for_each(|step| step.when.clear());
+    let error = rendered(&spec(), &template).expect_err("a step takes it");
+    assert_eq!(error.to_string(), "the template asks for spec.append.baseImage, which is empty");
+}
+
+#[test]
+fn b3_preprod_scans_before_it_builds_and_before_it_pushes() {
+    let template = preprod();
+    let run = rendered(&spec(), &template).expect("rendered");
+    let want = [
+        "clone",
+        "verify",
+        "scan-secrets",
+        "scan-dependencies-database",
+        "scan-dependencies-scan",
+        "scan-dependencies-check",
+        "build",
+        "scan-image-export",
+        "scan-image-database",
+        "scan-image-scan",
+        "scan-image-check",
+        "push",
+    ];
+    assert_eq!(names_of(&run), want);
+    let appended = rendered(&appending(), &template).expect("rendered");
+    let want: Vec<_> = want[..6].iter().chain(&["append"]).copied().collect();
+    assert_eq!(names_of(&appended), want);
+    insta::assert_snapshot!(serde_json::to_string_pretty(&run).expect("JSON"));
+}
+
+#[test]
+fn b3_b5_scans_have_no_credentials_and_no_privileges() {
+    let nonce = "0123456789abcdef".to_owned();
+    let secrets = RunSecrets { workspaces: vec!["git-auth", "push-auth"], nonce };
+    let run = rendered_with(&spec(), &preprod(), Some(&secrets)).expect("rendered");
+    let scans: Vec<_> = steps_of(&run)
+        .into_iter()
+        .filter(|step| step["name"].as_str().expect("a name").starts_with("scan-"))
+        .collect();
+    assert_eq!(scans.len(), 8);
+    for step in scans {
+        // What a step does not name, Tekton does not mount there.
+        assert_eq!(step["workspaces"], Value::Null, "{step}");
+        let context = &step["securityContext"];
+        assert_eq!(
+            json!([
+                context["runAsNonRoot"],
+                context["allowPrivilegeEscalation"],
+                context["capabilities"],
+                context["seccompProfile"]
+            ]),
+            json!([true, false, {"drop": ["ALL"]}, {"type": "RuntimeDefault"}]),
+            "{step}"
+        );
+    }
+}
+
+#[test]
+fn b4_preprod_without_a_vulnerability_database_is_refused() {
+    let errors = resolved_as("preprod", &shipped_mode("preprod")).expect_err("there is none");
+    let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        ["template preprod needs a value for parameter vulnerability-database-image"]
+    );
+}
