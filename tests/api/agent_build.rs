@@ -5,6 +5,7 @@
 mod append;
 mod credentials;
 mod owner;
+mod pipeline;
 mod rendered;
 mod repository;
 mod reuse;

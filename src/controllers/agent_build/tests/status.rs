@@ -103,6 +103,7 @@ fn about<'a>(
     Finding::Key(KeyFinding {
         steps: &[],
         key,
+        parameters: Some("p"),
         repository: REPOSITORY,
         decision,
         failure,
