@@ -27,6 +27,8 @@ pub struct ResolvedTemplate {
     pub unset: Vec<String>,
     /// Its declared version.
     pub version: Option<String>,
+    /// Whether the steps are those of the AgentBuild.
+    pub own_steps: bool,
 }
 
 impl ResolvedTemplate {
@@ -39,6 +41,10 @@ impl ResolvedTemplate {
         encoding.option("version", self.version.as_deref());
         if self.version.is_some() {
             encoding.text("mode", mode);
+            if self.own_steps {
+                // The version stands for more than they have: what the template sets for its own steps.
+                encoding.text("steps of", "the build");
+            }
         }
         let steps: Vec<_> = self.steps.iter().filter(|step| runs(step)).collect();
         encoding.list("steps", steps.len());
@@ -172,10 +178,11 @@ pub fn resolve(
     // Which parameters nobody declares is known only when every step could be read.
     if errors.is_empty() {
         errors.extend(inputs.overrides.unknown(&declared_anywhere, &reserved));
-        let globals = template.global_parameters.iter().map(|p| &p.name);
+        let named = template.global_parameters.iter().map(|p| &p.name);
+        let named = named.chain(&template.fixed_parameters);
         // Steps of an AgentBuild need not take all that the template's take.
-        let globals = globals.filter(|_| !inputs.overrides.own_steps);
-        let unknown = globals.filter(|name| !declared_anywhere.contains(*name));
+        let named = named.filter(|_| !inputs.overrides.own_steps);
+        let unknown = named.filter(|name| !declared_anywhere.contains(*name));
         errors.extend(unknown.map(|name| TemplateError::UnknownParameter {
             place: format!("template {}", template.name),
             name: name.clone(),
@@ -204,7 +211,12 @@ pub fn resolve(
     if !errors.is_empty() {
         return Err(errors);
     }
-    Ok(ResolvedTemplate { steps, unset, version: template.version.clone() })
+    Ok(ResolvedTemplate {
+        steps,
+        unset,
+        version: template.version.clone(),
+        own_steps: inputs.overrides.own_steps,
+    })
 }
 
 /// Whether only steps with conditions take a parameter.

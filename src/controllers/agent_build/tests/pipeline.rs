@@ -187,6 +187,10 @@ fn b3_a_template_fixes_its_steps_and_parameters() {
             "ParameterNotAllowed: spec.pipeline.parameters: parameter level must not be set: template t fixes it"
         ]
     );
+    assert_eq!(
+        problems(&json!({"fixedParameters": ["levle"]}), &json!({})),
+        ["UnknownParameter: template t has no parameter levle"]
+    );
     let only = json!({"fixedParameters": ["level"]});
     let mut own = steps(&["plain"]);
     own["steps"][0]["parameters"] = parameter("level");
