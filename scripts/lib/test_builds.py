@@ -11,6 +11,7 @@ import unittest
 import urllib.request
 
 import builds_many
+import builds_pipeline
 import builds_scans
 import oci
 from agents_stage import OPERATOR, condition, is_ready
@@ -372,6 +373,10 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
 
 
 class BuildsOfManyAgents(builds_many.BuildsOfManyAgents):
+    """In the same cluster."""
+
+
+class PipelinesOfTheirOwn(builds_pipeline.APipelineOfItsOwn):
     """In the same cluster."""
 
 

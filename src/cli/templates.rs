@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Failure, USAGE};
 use crate::api::agent_build::AgentBuildSpec;
+use crate::controllers::agent_build::pipeline;
 use crate::controllers::agent_build::resolve_template::{
     BuildArgs, Inputs, ResolvedTemplate, resolve,
 };
@@ -87,8 +88,10 @@ pub fn template(
     let versions = maps.get(&name).is_some_and(|found| found.versions);
     parsed.version = parsed.version.filter(|_| versions);
     let steps = maps.iter().map(|(name, map)| (name.clone(), map.step.clone())).collect();
-    let build_args = if spec.build_args.is_empty() { BuildArgs::None } else { BuildArgs::Given };
-    let inputs = Inputs { build_args, operator_image: image };
+    let overrides = pipeline::apply(&mut parsed, spec.pipeline.as_ref());
+    let overrides = overrides.map_err(|errors| failure(&errors))?;
+    let build_args = BuildArgs::of(spec);
+    let inputs = Inputs { build_args, overrides: &overrides, operator_image: image };
     resolve(&parsed, &steps, places, inputs).map_err(|errors| failure(&errors))
 }
 

@@ -6,6 +6,7 @@ mod append;
 mod credentials;
 mod modes;
 mod owner;
+mod pipeline;
 mod rendered;
 mod repository;
 mod reuse;

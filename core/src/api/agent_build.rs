@@ -6,6 +6,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::build_pipeline::BuildPipeline;
 use super::common::{Condition, Source};
 use super::git_sync::{GitRef, SecretRef};
 
@@ -44,6 +45,9 @@ pub struct AgentBuildSpec {
     #[serde(default = "default_mode")]
     #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub mode: String,
+    /// What is different from the template: parameters, and steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<BuildPipeline>,
     /// Build arguments; they are part of the build key. No secrets: they end up in the image's history.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
@@ -397,6 +401,9 @@ pub struct AgentBuildStatus {
     /// The key of the newest wanted build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_key: Option<String>,
+    /// Hash of the values that the parameters of its steps have, besides those that follow from the commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters_hash: Option<String>,
     /// With `source.git`: the newest commit of that repository, as `BRANCH@sha1:COMMIT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_revision: Option<String>,

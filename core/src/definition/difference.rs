@@ -1,7 +1,7 @@
 //! The differences between two specs of one kind, in the words of agents: model, prompt, tools, Secrets.
 //!
 //! Two specs are equal exactly when there are no differences. Values that may be secret are not shown: literal environment
-//! variables and build arguments, fields whose names end like `…_KEY`, and the query of a URL.
+//! variables, build arguments and parameters of builds, fields whose names end like `…_KEY`, and the query of a URL.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const MAX_SHOWN_CHARS: usize = 60;
 const SECRET_ENDS: &[&str] =
     &["KEY", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL", "CREDENTIALS"];
 /// Fields that hold literal values by name.
-const LITERALS: &[&str] = &["env", "buildArgs"];
+const LITERALS: &[&str] = &["env", "buildArgs", "parameters"];
 
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -8,6 +8,7 @@ use kube::api::{Api, ListParams};
 
 use super::report::Build;
 use crate::api::agent_build::{AgentBuildSpec, AgentBuildStatus, BuildResult};
+use crate::api::build_pipeline::BuildPipeline;
 use crate::api::{Kind, ObjectId, keys};
 use crate::cli::Failure;
 use crate::cli::connection::{Connection, ConnectionArgs};
@@ -58,10 +59,11 @@ pub fn between(root: &Path, reference: &str, old: &Catalog, new: &Catalog) -> Ve
     builds(new).filter_map(one).collect()
 }
 
-/// What of a spec goes into an image, by the key that it has with a source that never changes.
-fn recipe(spec: &AgentBuildSpec) -> Option<BuildKey> {
+/// What of a spec goes into an image: the key that it has with a source that never changes, and its pipeline.
+fn recipe(spec: &AgentBuildSpec) -> (Option<BuildKey>, BuildPipeline) {
     let registry = spec.output.registry.as_deref().unwrap_or_default();
-    build_key(spec, &no_source(), registry, &spec.mode, None).ok()
+    let key = build_key(spec, &no_source(), registry, &spec.mode, None).ok();
+    (key, spec.pipeline.as_ref().map(BuildPipeline::canonical).unwrap_or_default())
 }
 
 /// Which source of a build two commits have differently.

@@ -19,7 +19,7 @@ pub fn manifest(
     attempt: u32,
     secrets: Option<&RunSecrets>,
 ) -> Result<Value, BuildProblem> {
-    let Resolved { registry, template, key, access: _ } = resolved;
+    let Resolved { registry, template, key, access: _, parameters: _ } = resolved;
     let run = pipeline_run::render(&Build {
         namespace: &subject.key.namespace,
         name: &subject.key.name,

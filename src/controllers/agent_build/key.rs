@@ -94,6 +94,8 @@ pub fn build_key(
         append,
         dockerfile,
         mode: _,
+        // What of it reaches a step is in the hash of the template.
+        pipeline: _,
         build_args,
         timeout: _,
         trigger,

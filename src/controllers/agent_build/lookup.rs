@@ -14,9 +14,11 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 
 use super::own_image::OwnImage;
+use super::pipeline;
 use super::resolve_template::{BuildArgs, Inputs, ResolvedTemplate, resolve};
 use super::template::{self, STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, VERSION_KEY};
 use super::template_error::TemplateError;
+use crate::api::agent_build::AgentBuildSpec;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::store::Key;
 
@@ -73,18 +75,17 @@ impl Lookup {
         Self { client, operator_namespace, own_image, kept: Mutex::default() }
     }
 
-    /// The template of a mode, resolved.
+    /// The template of a build, resolved.
     ///
     /// # Errors
     /// Every problem of the template at once, or the first failed call.
     pub async fn template(
         &self,
         namespace: &str,
-        mode: &str,
-        build_args: BuildArgs,
+        spec: &AgentBuildSpec,
     ) -> Result<ResolvedTemplate, LookupError> {
         let namespaces = self.namespaces(namespace).join(" or ");
-        let config_map = template::config_map_name(mode);
+        let config_map = template::config_map_name(&spec.mode);
         let found = self.find(namespace, &config_map).await?;
         let found = found.ok_or_else(|| TemplateError::TemplateNotFound {
             config_map: config_map.clone(),
@@ -92,6 +93,8 @@ impl Lookup {
         })?;
         let mut parsed = template::parse(&config_map, found.template.as_deref())?;
         parsed.version = parsed.version.filter(|_| found.versions);
+        let overrides = pipeline::apply(&mut parsed, spec.pipeline.as_ref());
+        let overrides = overrides.map_err(LookupError::Template)?;
         let operator_image = self.own_image.get(&self.client, &self.operator_namespace).await?;
         let mut sources = BTreeMap::new();
         for step in parsed.steps.iter().filter(|step| step.enabled) {
@@ -102,7 +105,8 @@ impl Lookup {
                 sources.insert(step.config_map.clone(), found.step.clone());
             }
         }
-        let inputs = Inputs { build_args, operator_image };
+        let build_args = BuildArgs::of(spec);
+        let inputs = Inputs { build_args, overrides: &overrides, operator_image };
         resolve(&parsed, &sources, &namespaces, inputs).map_err(LookupError::Template)
     }
 

@@ -25,6 +25,8 @@ pub mod key;
 mod log_tail;
 pub mod lookup;
 pub mod own_image;
+pub mod parameters;
+pub mod pipeline;
 pub mod pipeline_run;
 pub mod pod_policy;
 pub mod problem;

@@ -329,6 +329,51 @@ fn key_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, P
     ])
 }
 
+/// The values of [`FROM_SPEC`] that do not follow from the commit.
+fn spec_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, ParameterValue> {
+    let text = |text: &str| ParameterValue::Text(text.to_owned());
+    let build_args =
+        spec.build_args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let append = appended(spec);
+    let command = append.map(|append| append.command.clone()).unwrap_or_default();
+    let mut values = key_values(spec, registry);
+    values.extend([
+        ("build-args", ParameterValue::List(build_args)),
+        ("append-into", text(append.map_or("", |append| &append.into))),
+        ("append-command", ParameterValue::List(command)),
+        ("append-user", text(append.and_then(|append| append.user.as_deref()).unwrap_or(""))),
+    ]);
+    values
+}
+
+/// Hash of the values that the parameters of the steps that run have (B4), in hex. Those that follow from the commit do not count, and the
+/// image of the operator neither.
+#[must_use]
+pub fn parameters_hash(
+    template: &ResolvedTemplate,
+    spec: &AgentBuildSpec,
+    registry: &str,
+) -> String {
+    let (decides, values) = (key_values(spec, registry), spec_values(spec, registry));
+    let mut all = BTreeMap::new();
+    for step in template.steps.iter().filter(|step| runs(step, &decides)) {
+        // What nothing else sets.
+        for parameter in &step.stage.params {
+            let name = parameter["name"].as_str().unwrap_or_default();
+            all.insert(name.to_owned(), parameter["default"].clone());
+        }
+        for (name, bound) in &step.parameters {
+            let value = match bound {
+                Bound::Template(value) | Bound::Build(value) => json!(value),
+                Bound::Spec => json!(values.get(name.as_str())),
+                Bound::Operator(_) => Value::Null,
+            };
+            all.insert(parameter_name(&step.name, name), value);
+        }
+    }
+    convoke_core::text::hex(&Sha256::digest(json!(all).to_string().as_bytes()))
+}
+
 /// To what the folder is appended.
 fn appended(spec: &AgentBuildSpec) -> Option<&BuildAppend> {
     spec.append.as_ref().filter(|_| spec.strategy == BuildStrategy::Append)
@@ -338,24 +383,16 @@ fn appended(spec: &AgentBuildSpec) -> Option<&BuildAppend> {
 fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, SpecError> {
     let Build { spec, source, registry, key, .. } = build;
     let text = |text: &str| ParameterValue::Text(text.to_owned());
-    let build_args =
-        spec.build_args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let append = appended(spec);
-    if let Some(append) = append {
+    if let Some(append) = appended(spec) {
         append.base_image.parse::<Reference>().map_err(SpecError::InvalidBaseImage)?;
     }
-    let command = append.map(|append| append.command.clone()).unwrap_or_default();
-    let mut values = key_values(spec, registry);
+    let mut values = spec_values(spec, registry);
     values.extend([
         (OUTPUT_REGISTRY, text(spec.output.registry.as_deref().unwrap_or_default())),
         ("repo-url", text(&source.url)),
         ("revision", text(&source.commit)),
         ("tag", ParameterValue::Text(tag(&spec.output.tag, &source.commit)?)),
         ("key-tag", ParameterValue::Text(key.tag())),
-        ("build-args", ParameterValue::List(build_args)),
-        ("append-into", text(append.map_or("", |append| &append.into))),
-        ("append-command", ParameterValue::List(command)),
-        ("append-user", text(append.and_then(|append| append.user.as_deref()).unwrap_or(""))),
     ]);
     match values.iter().find(|(_, value)| !value.is_plain()) {
         Some((name, _)) => Err(SpecError::UnsafeValue(name)),
@@ -409,7 +446,7 @@ fn task(
     let bound = |step: &&ResolvedStep| -> Vec<Value> {
         let one = |(name, bound): (&String, &Bound)| {
             let value = match (bound, types.get(name.as_str())) {
-                (Bound::Template(value), _) => json!(value),
+                (Bound::Template(value) | Bound::Build(value), _) => json!(value),
                 (Bound::Operator(value), _) => json!(value),
                 (Bound::Spec, Some(ParameterType::List)) => {
                     json!([parameter_reference(name, "[*]")])

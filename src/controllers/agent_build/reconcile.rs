@@ -242,6 +242,7 @@ impl Controller {
         let image = repository(&subject.build.spec, &resolved.registry);
         let finding = Finding::Key(KeyFinding {
             key,
+            parameters: Some(&resolved.parameters),
             repository: &image,
             decision,
             failure: failure.as_ref(),
@@ -388,6 +389,7 @@ impl Controller {
             let run = &run.value;
             Finding::Key(KeyFinding {
                 key,
+                parameters: subject.old.parameters_hash.as_deref(),
                 repository,
                 decision: if cancels(key, run) {
                     Decision::Cancel(run)

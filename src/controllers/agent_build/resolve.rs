@@ -9,11 +9,11 @@ use super::Controller;
 use super::internal;
 use super::key::{self, BuildKey};
 use super::lookup::LookupError;
-use super::pipeline_run::template_hash;
+use super::pipeline_run::{parameters_hash, template_hash};
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
 use super::repository::Poll;
-use super::resolve_template::{BuildArgs, ResolvedStep, ResolvedTemplate};
+use super::resolve_template::{ResolvedStep, ResolvedTemplate};
 use super::status::Finding;
 use super::template::WORKSPACE_PUSH_AUTH;
 use crate::api::agent_build::AgentBuildSpec;
@@ -46,6 +46,8 @@ pub struct Resolved {
     pub access: Access,
     /// The build key.
     pub key: BuildKey,
+    /// Hash of the values of its parameters.
+    pub parameters: String,
 }
 
 /// Whether the live object is not the one of the source's commit. A new spec with an old tree, or the other way round, would be a
@@ -124,9 +126,7 @@ impl Controller {
         {
             return Ok(Err(BuildProblem::image_path(&subject.key.namespace, &spec.output.image)));
         }
-        let build_args =
-            if spec.build_args.is_empty() { BuildArgs::None } else { BuildArgs::Given };
-        let found = self.lookup.template(&subject.key.namespace, &spec.mode, build_args).await;
+        let found = self.lookup.template(&subject.key.namespace, spec).await;
         let template = match found {
             Ok(template) => template,
             Err(LookupError::Template(errors)) => {
@@ -143,17 +143,13 @@ impl Controller {
             return Ok(Err(BuildProblem::push_auth_unused(&spec.mode)));
         }
         let rebuild = subject.rebuild();
-        Ok(
-            match key::build_key(
-                spec,
-                source,
-                &registry,
-                &template_hash(&template, spec, &registry),
-                rebuild,
-            ) {
-                Ok(key) => Ok(Resolved { registry, template, access, key }),
-                Err(error) => Err(error.into()),
-            },
-        )
+        let hash = template_hash(&template, spec, &registry);
+        Ok(match key::build_key(spec, source, &registry, &hash, rebuild) {
+            Ok(key) => {
+                let parameters = parameters_hash(&template, spec, &registry);
+                Ok(Resolved { registry, template, access, key, parameters })
+            }
+            Err(error) => Err(error.into()),
+        })
     }
 }

@@ -7,14 +7,16 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::key::Encoding;
+use super::parameters::{Levels, declared};
+use super::pipeline::{self, Overrides};
 use super::pod_policy;
 use super::stage::{Stage, stage};
 use super::template::{
-    CONVOKE_IMAGE, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, STEP_KEY, StepSource,
-    Template, TemplateStep, VERSION_KEY, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
-    When, is_version,
+    DIGEST_RESULTS, FROM_SPEC, ParameterValue, STEP_KEY, StepSource, Template, TemplateStep,
+    VERSION_KEY, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE, When, is_version,
 };
 use super::template_error::TemplateError;
+use crate::api::agent_build::AgentBuildSpec;
 
 /// A template whose steps and parameters are known. Only the values from the spec are missing.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +29,8 @@ pub struct ResolvedTemplate {
     pub from_spec: Vec<String>,
     /// Its declared version.
     pub version: Option<String>,
+    /// Whether the steps are those of the AgentBuild.
+    pub own_steps: bool,
 }
 
 impl ResolvedTemplate {
@@ -39,6 +43,10 @@ impl ResolvedTemplate {
         encoding.option("version", self.version.as_deref());
         if self.version.is_some() {
             encoding.text("mode", mode);
+            if self.own_steps {
+                // The version stands for more than they have: what the template sets for its own steps.
+                encoding.text("steps of", "the build");
+            }
         }
         let steps: Vec<_> = self.steps.iter().filter(|step| runs(step)).collect();
         encoding.list("steps", steps.len());
@@ -53,7 +61,12 @@ impl ResolvedTemplate {
                 // Maps of serde_json are sorted.
                 encoding.text("task", &task_spec.to_string());
             }
-            // They are the template's.
+            // Those of the template have its version.
+            let of_build = |(_, bound): &(&String, &Bound)| matches!(bound, Bound::Build(_));
+            let of_build: BTreeMap<_, _> = parameters.iter().filter(of_build).collect();
+            if self.version.is_some() && !of_build.is_empty() {
+                encoding.text("parameters of the build", &json!(of_build).to_string());
+            }
             if self.version.is_none() {
                 let counts = |(_, bound): &(&String, &Bound)| !matches!(bound, Bound::Operator(_));
                 let parameters: BTreeMap<_, _> = parameters.iter().filter(counts).collect();
@@ -84,9 +97,18 @@ pub struct ResolvedStep {
     pub stage: Stage,
 }
 
+impl ResolvedStep {
+    /// Its workspace with credentials.
+    fn credentials(&self) -> Option<&'static str> {
+        pipeline::credentials(self.stage.workspaces.keys().map(String::as_str))
+    }
+}
+
 /// Where the value of a parameter comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Bound {
+    /// From `spec.pipeline` of the AgentBuild.
+    Build(ParameterValue),
     /// From the AgentBuild and its commit: one of [`FROM_SPEC`].
     Spec,
     /// From the template.
@@ -100,8 +122,18 @@ pub enum Bound {
 pub struct Inputs<'a> {
     /// Whether the AgentBuild has build arguments.
     pub build_args: BuildArgs,
+    /// What the AgentBuild changes of the template.
+    pub overrides: &'a Overrides,
     /// The image of the operator: the value of [`CONVOKE_IMAGE`] when the template sets none.
     pub operator_image: &'a str,
+}
+
+impl BuildArgs {
+    /// Those of a spec.
+    #[must_use]
+    pub fn of(spec: &AgentBuildSpec) -> Self {
+        if spec.build_args.is_empty() { Self::None } else { Self::Given }
+    }
 }
 
 /// Whether the AgentBuild has build arguments. If it has, a step must take them.
@@ -126,19 +158,19 @@ pub fn resolve(
     let mut errors = Vec::new();
     let mut steps = Vec::new();
     let mut declared_anywhere = BTreeSet::new();
-    let mut set_anywhere: BTreeSet<&str> = FROM_SPEC.iter().map(|(name, _)| *name).collect();
-    let globals: BTreeMap<_, _> =
-        template.global_parameters.iter().map(|p| (p.name.as_str(), &p.value)).collect();
-    set_anywhere.insert(CONVOKE_IMAGE);
-    set_anywhere
-        .extend(globals.iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| *name));
+    let mut reserved = BTreeSet::new();
+    let levels = Levels::new(template, inputs);
+    let mut set_anywhere = levels.set_for_all();
     for step in template.steps.iter().filter(|step| step.enabled) {
         set_anywhere.extend(
             step.parameters.iter().filter(|p| !p.value.is_empty()).map(|p| p.name.as_str()),
         );
         let source = sources.get(&step.config_map);
-        match resolve_step(template, step, &globals, inputs, source, namespaces) {
+        match resolve_step(template, step, &levels, source, namespaces) {
             Ok((resolved, declared)) => {
+                if resolved.credentials().is_some() {
+                    reserved.extend(declared.iter().cloned());
+                }
                 declared_anywhere.extend(declared);
                 steps.push(resolved);
             }
@@ -147,10 +179,15 @@ pub fn resolve(
     }
     // Which parameters nobody declares is known only when every step could be read.
     if errors.is_empty() {
-        let unknown = globals.keys().filter(|name| !declared_anywhere.contains(**name));
+        errors.extend(inputs.overrides.unknown(&declared_anywhere, &reserved));
+        let named = template.global_parameters.iter().map(|p| &p.name);
+        let named = named.chain(&template.fixed_parameters);
+        // Steps of an AgentBuild need not take all that the template's take.
+        let named = named.filter(|_| !inputs.overrides.own_steps);
+        let unknown = named.filter(|name| !declared_anywhere.contains(*name));
         errors.extend(unknown.map(|name| TemplateError::UnknownParameter {
-            place: format!("no step of template {}", template.name),
-            name: (*name).to_owned(),
+            place: format!("template {}", template.name),
+            name: name.clone(),
         }));
         if inputs.build_args == BuildArgs::Given && !declared_anywhere.contains("build-args") {
             let place = format!("spec.buildArgs is set, but template {}", template.name);
@@ -161,6 +198,10 @@ pub fn resolve(
             errors.push(TemplateError::NoDigestResult);
         }
         errors.extend(disagreements(&steps));
+        if inputs.overrides.own_steps {
+            let all = steps.iter().map(|step| (step.name.as_str(), step.credentials()));
+            errors.extend(pipeline::late_clone(all));
+        }
     }
     let required = template.required_parameters.iter();
     let empty = required.filter(|name| !set_anywhere.contains(name.as_str())).cloned();
@@ -174,7 +215,13 @@ pub fn resolve(
     }
     let is_from_spec = |name: &&String| FROM_SPEC.iter().any(|(known, _)| known == name);
     let from_spec = template.required_parameters.iter().filter(is_from_spec).cloned().collect();
-    Ok(ResolvedTemplate { steps, unset, from_spec, version: template.version.clone() })
+    Ok(ResolvedTemplate {
+        steps,
+        unset,
+        from_spec,
+        version: template.version.clone(),
+        own_steps: inputs.overrides.own_steps,
+    })
 }
 
 /// Whether only steps with conditions take a parameter.
@@ -189,8 +236,7 @@ type StepAndDeclared = (ResolvedStep, Vec<String>);
 fn resolve_step(
     template: &Template,
     step: &TemplateStep,
-    globals: &BTreeMap<&str, &ParameterValue>,
-    inputs: Inputs<'_>,
+    levels: &Levels<'_>,
     source: Option<&StepSource>,
     namespaces: &str,
 ) -> Result<StepAndDeclared, Vec<TemplateError>> {
@@ -216,7 +262,9 @@ fn resolve_step(
         .map(|refused| TemplateError::PodNotAllowed { step: name(), refused: refused.to_string() })
         .collect();
     let declared = declared(&task_spec).map_err(invalid)?;
-    let (parameters, problems) = parameters(step, globals, inputs, &declared);
+    let credentials =
+        pipeline::credentials(names(&task_spec, "workspaces").iter().map(String::as_str));
+    let (parameters, problems) = levels.bound(step, &declared, credentials);
     errors.extend(problems);
     errors.extend(workspace_problems(step, &task_spec));
     if !errors.is_empty() {
@@ -227,7 +275,7 @@ fn resolve_step(
         let one = |message| TemplateError::StepInvalid { step: name(), message };
         problems.into_iter().map(one).collect::<Vec<_>>()
     })?;
-    let conditions = template.when.iter().chain(&step.when).map(|when| condition(when, globals));
+    let conditions = template.when.iter().chain(&step.when).map(|when| condition(when, levels));
     let when = conditions.collect::<Result<_, _>>();
     let when =
         when.map_err(|message| vec![TemplateError::WhenInvalid { step: name(), message }])?;
@@ -249,16 +297,17 @@ fn resolve_step(
 const CONDITIONAL: [&str; 6] =
     ["subfolder", "dockerfile", "image", "insecure", "strategy", "base-image"];
 
-/// A condition in which the template's own parameters have their values.
-fn condition(when: &When, globals: &BTreeMap<&str, &ParameterValue>) -> Result<When, String> {
+/// A condition in which parameters that are not from the spec have their values.
+fn condition(when: &When, levels: &Levels<'_>) -> Result<When, String> {
     if when.values.iter().any(|value| value.contains("$(")) {
         return Err("values are compared as they are: they must not contain \"$(\"".into());
     }
     if when.input.contains("$$") {
         return Err("input must not contain \"$$\"".into());
     }
-    let input = replaced(&when.input, |name| match globals.get(name) {
-        _ if CONDITIONAL.contains(&name) => Ok(format!("$(params.{name})")),
+    let of_spec = |name: &str| CONDITIONAL.contains(&name);
+    let input = replaced(&when.input, |name| match levels.of_all_steps(name, of_spec(name)) {
+        None if of_spec(name) => Ok(format!("$(params.{name})")),
         // It is looked at again with the values of the AgentBuild.
         Some(ParameterValue::Text(text)) if !text.contains(['$', '(']) => Ok(text.clone()),
         Some(_) => Err(format!("the parameter {name} is no text, or has \"$\" or \"(\" in it")),
@@ -323,51 +372,6 @@ fn disagreement(one: &str, other: &str, kind: &str, name: &str) -> TemplateError
     TemplateError::StepsDisagree { one: one.to_owned(), other: other.to_owned(), what }
 }
 
-/// The values of the parameters of a step, and what is wrong with them. From low to high: default of the TaskSpec, the operator, globals of the
-/// template, parameters of the step, [`FROM_SPEC`].
-fn parameters(
-    step: &TemplateStep,
-    globals: &BTreeMap<&str, &ParameterValue>,
-    inputs: Inputs<'_>,
-    declared: &BTreeMap<String, Declared>,
-) -> (BTreeMap<String, Bound>, Vec<TemplateError>) {
-    let place = || format!("step {}", step.name);
-    let own: BTreeMap<_, _> = step.parameters.iter().map(|p| (p.name.as_str(), &p.value)).collect();
-    let unknown = own.keys().filter(|name| !declared.contains_key(**name));
-    let unknown = unknown
-        .map(|name| TemplateError::UnknownParameter { place: place(), name: (*name).to_owned() });
-    let mut errors: Vec<_> = unknown.collect();
-    let mut parameters = BTreeMap::new();
-    for (name, declared) in declared {
-        let from_spec = FROM_SPEC.iter().find(|(known, _)| known == name);
-        let from_template = own.get(name.as_str()).or_else(|| globals.get(name.as_str()));
-        let from_operator = (name == CONVOKE_IMAGE).then_some(inputs.operator_image);
-        let (have, bound) = match (from_spec, from_template, from_operator) {
-            (Some((_, type_)), _, _) => (*type_, Bound::Spec),
-            (None, Some(value), _) => (value.type_(), Bound::Template((*value).clone())),
-            (None, None, Some(image)) => (ParameterType::Text, Bound::Operator(image.to_owned())),
-            (None, None, None) if declared.has_default => continue,
-            (None, None, None) => {
-                errors.push(TemplateError::MissingParameter { place: place(), name: name.clone() });
-                continue;
-            }
-        };
-        if have != declared.type_ {
-            let want = declared.type_;
-            errors.push(TemplateError::WrongParameterType {
-                place: place(),
-                name: name.clone(),
-                want,
-            });
-        }
-        if from_template.is_some_and(|value| !value.is_plain()) {
-            errors.push(TemplateError::UnsafeValue { place: place(), name: name.clone() });
-        }
-        parameters.insert(name.clone(), bound);
-    }
-    (parameters, errors)
-}
-
 /// Reads a TaskSpec. YAML's old spellings of booleans (`yes`, `on`) stay texts.
 fn parse_task_spec(text: Option<&str>) -> Result<Value, String> {
     let text = text.ok_or_else(|| format!("its ConfigMap has no key {STEP_KEY}"))?;
@@ -378,41 +382,6 @@ fn parse_task_spec(text: Option<&str>) -> Result<Value, String> {
         Some(steps) if !steps.is_empty() => Ok(value),
         _ => Err(format!("{STEP_KEY} is no TaskSpec: it has no steps")),
     }
-}
-
-/// A parameter that a TaskSpec declares.
-struct Declared {
-    type_: ParameterType,
-    has_default: bool,
-}
-
-/// The parameters that a TaskSpec declares.
-fn declared(task_spec: &Value) -> Result<BTreeMap<String, Declared>, String> {
-    let list = match task_spec.get("params") {
-        None | Some(Value::Null) => return Ok(BTreeMap::new()),
-        Some(Value::Array(list)) => list,
-        Some(_) => return Err("params must be a list".into()),
-    };
-    let mut declared = BTreeMap::new();
-    for parameter in list {
-        let name =
-            parameter.get("name").and_then(Value::as_str).ok_or("a parameter without a name")?;
-        let default = parameter.get("default").filter(|default| !default.is_null());
-        let type_ = match (parameter.get("type").and_then(Value::as_str), default) {
-            (Some("string"), _) => ParameterType::Text,
-            (Some("array"), _) => ParameterType::List,
-            (Some(other), _) => {
-                return Err(format!("parameter {name}: type {other} is not supported"));
-            }
-            (None, Some(Value::Array(_))) => ParameterType::List,
-            (None, _) => ParameterType::Text,
-        };
-        let declaration = Declared { type_, has_default: default.is_some() };
-        if declared.insert(name.to_owned(), declaration).is_some() {
-            return Err(format!("parameter {name} is declared twice"));
-        }
-    }
-    Ok(declared)
 }
 
 /// The names of the items of a list of a TaskSpec.

@@ -45,6 +45,8 @@ pub enum Finding<'a> {
 pub struct KeyFinding<'a> {
     /// The key.
     pub key: &'a BuildKey,
+    /// Hash of the values of its parameters.
+    pub parameters: Option<&'a str>,
     /// Registry and name of its image.
     pub repository: &'a str,
     /// The decision. [`Decision::Create`] has become [`Decision::Show`] or [`Wait::Turn`] by now.
@@ -165,6 +167,7 @@ fn summary(
             // Without a key the status must not say how an older one ended.
             forget_attempts(new);
             new.build_key = None;
+            new.parameters_hash = None;
             let phase = if *waiting { BuildPhase::Pending } else { BuildPhase::Failed };
             let stalled = !waiting;
             Summary { stalled, ..Summary::not_ready(phase, reason, message.clone()) }
@@ -183,6 +186,7 @@ fn summary(
             }
             let summary = about_key(new, old, about, now);
             new.build_key = Some(about.key.to_string());
+            new.parameters_hash = about.parameters.map(str::to_owned);
             summary
         }
     }

@@ -92,6 +92,12 @@ pub struct Template {
     /// Conditions of every step.
     #[serde(default)]
     pub when: Vec<When>,
+    /// Whether an AgentBuild may not name steps of its own.
+    #[serde(default)]
+    pub fixed_steps: bool,
+    /// Parameters that an AgentBuild may not set.
+    #[serde(default)]
+    pub fixed_parameters: Vec<String>,
 }
 
 /// One step of a template.
@@ -251,40 +257,50 @@ pub fn parse(config_map: &str, text: Option<&str>) -> Result<Template, TemplateE
     let text = text.ok_or_else(|| invalid(format!("no key {TEMPLATE_KEY}")))?;
     let template: Template =
         serde_json::from_str(text).map_err(|error| invalid(format!("{TEMPLATE_KEY}: {error}")))?;
-    if !template.steps.iter().any(|step| step.enabled) {
-        return Err(invalid("no step is enabled".into()));
-    }
-    if template.steps.len() > MAX_STEPS {
-        return Err(invalid(format!("more than {MAX_STEPS} steps")));
+    if let Some(message) = steps_problem(&template.steps) {
+        return Err(invalid(message));
     }
     if template.version.as_ref().is_some_and(|version| !is_version(version)) {
         return Err(invalid(format!(
             "version must be 1 to {MAX_VERSION} visible ASCII characters"
         )));
     }
-    if let Some(name) = doubled(template.steps.iter().map(|step| step.name.as_str())) {
-        return Err(invalid(format!("two steps are called {name}")));
+    if let Some(name) = doubled(template.global_parameters.iter().map(|p| p.name.as_str())) {
+        return Err(invalid(set_twice(name)));
+    }
+    Ok(template)
+}
+
+/// What is wrong with a list of steps, as one sentence.
+#[must_use]
+pub fn steps_problem(steps: &[TemplateStep]) -> Option<String> {
+    if !steps.iter().any(|step| step.enabled) {
+        return Some("no step is enabled".into());
+    }
+    if steps.len() > MAX_STEPS {
+        return Some(format!("more than {MAX_STEPS} steps"));
+    }
+    if let Some(name) = doubled(steps.iter().map(|step| step.name.as_str())) {
+        return Some(format!("two steps are called {name}"));
     }
     // It begins the names of parameters, and those begin with a letter.
     let is_name =
         |name: &str| is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
-    if let Some(step) = template.steps.iter().find(|step| !is_name(&step.name)) {
-        let message =
-            format!("step name {:?} is no DNS label that begins with a letter", step.name);
-        return Err(invalid(message));
+    if let Some(step) = steps.iter().find(|step| !is_name(&step.name)) {
+        return Some(format!(
+            "step name {:?} is no DNS label that begins with a letter",
+            step.name
+        ));
     }
-    let mut config_maps = template.steps.iter().map(|step| &step.config_map);
-    if let Some(name) = config_maps.find(|name| !is_dns_subdomain(name)) {
-        return Err(invalid(format!("{name:?} is no name of a ConfigMap")));
+    if let Some(step) = steps.iter().find(|step| !is_dns_subdomain(&step.config_map)) {
+        return Some(format!("{:?} is no name of a ConfigMap", step.config_map));
     }
-    let lists =
-        template.steps.iter().map(|step| &step.parameters).chain([&template.global_parameters]);
-    for list in lists {
-        if let Some(name) = doubled(list.iter().map(|parameter| parameter.name.as_str())) {
-            return Err(invalid(format!("parameter {name} is set twice in one place")));
-        }
-    }
-    Ok(template)
+    let mut lists = steps.iter().map(|step| step.parameters.iter().map(|p| p.name.as_str()));
+    lists.find_map(doubled).map(set_twice)
+}
+
+fn set_twice(name: &str) -> String {
+    format!("parameter {name} is set twice in one place")
 }
 
 fn doubled<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {

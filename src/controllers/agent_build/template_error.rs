@@ -23,6 +23,18 @@ pub enum TemplateError {
     UnknownParameter { place: String, name: String },
     #[error("{place} needs a value for parameter {name}")]
     MissingParameter { place: String, name: String },
+    #[error("{place} has no parameter {name}; {known}")]
+    UnknownOverride { place: String, name: String, known: String },
+    #[error("{place}: parameter {name} must not be set: {why}")]
+    ParameterNotAllowed { place: String, name: String, why: String },
+    #[error("template {template} lets no AgentBuild name steps of its own (fixedSteps)")]
+    StepsNotAllowed { template: String },
+    #[error(
+        "step {step} has the workspace {WORKSPACE_GIT_AUTH}: only steps that have it, too, may come before it"
+    )]
+    StepOrderNotAllowed { step: String },
+    #[error("spec.pipeline: {message}")]
+    PipelineInvalid { message: String },
     #[error("{place}: parameter {name} must be of type {want}")]
     WrongParameterType { place: String, name: String, want: ParameterType },
     #[error("{place}: the value of parameter {name} must not contain \"$(\"")]
@@ -52,7 +64,11 @@ impl TemplateError {
             Self::StepNotAllowed { .. } => "StepNotAllowed",
             Self::StepInvalid { .. } => "StepInvalid",
             Self::PodNotAllowed { .. } => "PodNotAllowed",
-            Self::UnknownParameter { .. } => "UnknownParameter",
+            Self::UnknownParameter { .. } | Self::UnknownOverride { .. } => "UnknownParameter",
+            Self::ParameterNotAllowed { .. } => "ParameterNotAllowed",
+            Self::StepsNotAllowed { .. } => "StepsNotAllowed",
+            Self::StepOrderNotAllowed { .. } => "StepOrderNotAllowed",
+            Self::PipelineInvalid { .. } => "PipelineInvalid",
             Self::MissingParameter { .. } => "MissingParameter",
             Self::WrongParameterType { .. } => "WrongParameterType",
             Self::UnsafeValue { .. } => "UnsafeValue",

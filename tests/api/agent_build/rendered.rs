@@ -12,10 +12,10 @@ use super::support::team::{ARGS, SOON, Team};
 use super::support::{Cluster, eventually, run};
 use super::{install_tekton, install_templates};
 
-const BUILD: &str = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: reviewer\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: ${NS}/reviewer\n    tag: v1-{short}\n  buildArgs:\n    VERSION: \"1\"\n  trigger:\n    paths: [shared, missing]\n";
+const BUILD: &str = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: reviewer\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: ${NS}/reviewer\n    tag: v1-{short}\n  buildArgs:\n    VERSION: \"1\"\n  trigger:\n    paths: [shared, missing]\n  pipeline:\n    parameters:\n      - {name: buildah-image, value: \"mirror/buildah:1\"}\n    steps:\n      - {name: clone, configMap: convoke-step-clone}\n      - {name: verify, configMap: convoke-step-verify, enabled: false}\n      - {name: build, configMap: convoke-step-build, parameters: [{name: build-args, values: [A=b c]}]}\n      - {name: push, configMap: convoke-step-push}\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b3_d3_the_pipeline_run_that_is_printed_is_the_one_that_the_operator_makes() {
+async fn b3_b4_d3_the_pipeline_run_that_is_printed_is_the_one_that_the_operator_makes() {
     let cluster = Cluster::exclusive().await;
     install_templates(&cluster);
     install_tekton(&cluster);
@@ -84,9 +84,11 @@ async fn b3_d3_the_pipeline_run_that_is_printed_is_the_one_that_the_operator_mak
     let own = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pipeline-template-own", "namespace": team.namespace},
         "data": {"template.json": "{}"}});
     cluster.apply(&own);
-    let changed = BUILD.replace("VERSION: \"1\"", "VERSION: \"2\"");
-    std::fs::write(team.repo.work().join("team/build.yaml"), changed).expect("written");
-    assert!(plan().contains("* AgentBuild/reviewer: its definition changes\n"), "{}", plan());
+    for (before, after) in [("VERSION: \"1\"", "VERSION: \"2\""), ("buildah:1", "buildah:2")] {
+        let changed = BUILD.replace(before, after);
+        std::fs::write(team.repo.work().join("team/build.yaml"), changed).expect("written");
+        assert!(plan().contains("* AgentBuild/reviewer: its definition changes\n"), "{}", plan());
+    }
     let mode = format!("{BUILD}  mode: own\n");
     std::fs::write(team.repo.work().join("team/build.yaml"), mode).expect("written");
     let said = plan();

@@ -254,6 +254,27 @@ fn d1_b1_plan_tells_which_images_a_commit_builds() {
     let said = plan();
     let why = "its definition changes, but trigger.onCommit is false";
     assert!(said.contains(&format!("  = AgentBuild/reviewer: {why}\n")), "{said}");
+    // Parameters of the pipeline do, whatever their order is.
+    let pipeline = |first: &str, second: &str| {
+        let parameters =
+            format!("  pipeline:\n    parameters:\n      - {first}\n      - {second}\n");
+        let build = BUILD.replace("spec:\n", &format!("spec:\n{parameters}"));
+        commit(&[("team/build.yaml", &build)]);
+        plan()
+    };
+    let image = |tag: &str| format!("{{name: buildah-image, value: 'mirror/buildah:{tag}'}}");
+    let other = "{name: dockerfile, value: Other}";
+    pipeline(&image("1"), other);
+    insta::assert_snapshot!(pipeline(&image("2"), other), @r"
+    ~ AgentBuild/reviewer
+        pipeline.parameters ~buildah-image
+
+    builds:
+      * AgentBuild/reviewer: its definition changes
+
+    0 to create, 1 to change, 0 to delete, 1 to build, 0 unchanged
+    ");
+    assert!(!pipeline(other, &image("2")).contains("builds:"));
     commit(&[("team/new.yaml", &BUILD.replace("name: reviewer", "name: new"))]);
     assert!(plan().contains("  * AgentBuild/new: it is new\n"), "{}", plan());
 }

@@ -209,6 +209,66 @@ fn b3_d3_the_pipeline_run_of_a_build_is_printed() {
     assert!(run.err.starts_with(error) && run.code == 1, "{run:?}");
 }
 
+/// A step of a team's own.
+const LINT: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: lint
+  labels: {convoke.dev/step: 'true'}
+data:
+  task-spec.yaml: |
+    params: [{name: level, default: low}]
+    steps: [{name: lint, image: 'lint:1', env: [{name: LEVEL, value: $(params.level)}], script: lint}]
+";
+const OWN_STEPS: &str = "spec:
+  pipeline:
+    parameters:
+      - {name: buildah-image, value: 'mirror/buildah:1'}
+    steps:
+      - {name: clone, configMap: convoke-step-clone}
+      - {name: verify, configMap: convoke-step-verify, enabled: false}
+      - {name: lint, configMap: lint, parameters: [{name: level, value: \"high'; id\"}]}
+      - {name: build, configMap: convoke-step-build}
+      - {name: push, configMap: convoke-step-push}
+";
+
+#[test]
+fn b3_b4_d3_steps_and_parameters_of_an_agent_build_are_printed() {
+    let templates = folder(&[("lint.yaml", LINT)]);
+    let own = BUILD.replace("spec:\n", OWN_STEPS);
+    let folder = folder(&[("build.yaml", &own)]);
+    let render = |build: &str, more: &[&str]| {
+        write(folder.path(), &[("build.yaml", build)]);
+        convoke(&[&["render", "build", "reviewer", path(&folder), "-o", "json"], more].concat())
+    };
+    let run = render(&own, &["--templates", path(&templates)]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let run: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    let task = &run["spec"]["pipelineSpec"]["tasks"][0];
+    let steps = task["taskSpec"]["steps"].as_array().expect("a list");
+    let names: Vec<_> = steps.iter().filter_map(|step| step["name"].as_str()).collect();
+    assert_eq!(names, ["clone", "lint", "build", "push"]);
+    let set = |name: &str, value: &str| {
+        let set = serde_json::json!({"name": name, "value": value});
+        assert!(task["params"].as_array().expect("a list").contains(&set), "{task:#}");
+    };
+    set("lint_level", "high'; id");
+    set("build_buildah-image", "mirror/buildah:1");
+    let run = render(&own, &[]);
+    let error =
+        "error: the template cannot be used: step lint: no ConfigMap lint in the shipped ones\n";
+    assert!(run.err.contains(error) && run.code == 1, "{run:?}");
+    // In Git, too, what Convoke sets is not for others to set.
+    let wrong = own.replace("name: buildah-image", "name: image");
+    let run = render(&wrong, &[]);
+    assert!(run.err.contains("build.yaml:8:16") && run.code == 1, "{run:?}");
+    let wrong = own.replace("name: buildah-image", "name: git-image");
+    let run = render(&wrong, &["--templates", path(&templates)]);
+    let error = "step clone: parameter git-image must not be set: the step has credentials";
+    assert!(run.err.contains(error) && run.code == 1, "{run:?}");
+}
+
 #[test]
 fn b3_d3_what_keeps_a_pipeline_run_from_being_printed_is_told() {
     let folder = folder(&[("build.yaml", BUILD), ("build/models.yaml", MODEL)]);

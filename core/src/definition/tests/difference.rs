@@ -165,6 +165,8 @@ fn what_may_be_secret_is_never_shown() {
             json!({"env": [{"name": "HARMLESS", "value": value}]}),
             json!({"config": {"env": [{"name": "A", "value": value}, {"name": "A", "value": value}]}}),
             json!({"buildArgs": {"HARMLESS": value}}),
+            json!({"pipeline": {"parameters": [{"name": "harmless", "value": value}]}}),
+            json!({"pipeline": {"steps": [{"name": "s", "parameters": [{"name": "a", "values": [value]}]}]}}),
             json!({"env": {"x": [value]}}),
             json!({"apiKey": value, "x": {"GITHUB_TOKEN": {"deep": [value]}}}),
             json!({"db_password": value, "CLIENT_SECRET": [value], "passphrase": value}),

@@ -1,7 +1,11 @@
 use super::super::template::parse;
 use super::*;
 
-const NO_ARGS: Inputs<'_> = Inputs { build_args: BuildArgs::None, operator_image: "convoke:1" };
+const NO_ARGS: Inputs<'_> = Inputs {
+    build_args: BuildArgs::None,
+    overrides: &Overrides::NONE,
+    operator_image: "convoke:1",
+};
 const TASK: &str = "
 params:
   - {name: image, type: string}
@@ -72,7 +76,7 @@ fn b4_unknown_and_missing_parameters_are_errors_by_name() {
     let global = template(&json!({"globalParameters": [{"name": "levle", "value": "x"}]}));
     assert_eq!(
         reasons(&global, &step(TASK)),
-        ["UnknownParameter: no step of template t has no parameter levle"]
+        ["UnknownParameter: template t has no parameter levle"]
     );
     let needs = TASK.replace("level, default: low", "level");
     assert_eq!(

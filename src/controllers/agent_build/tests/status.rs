@@ -104,6 +104,7 @@ fn about<'a>(
         steps: &[],
         held_up: None,
         key,
+        parameters: Some("p"),
         repository: REPOSITORY,
         decision,
         failure,
