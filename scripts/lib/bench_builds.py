@@ -8,7 +8,7 @@ import sys
 import time
 
 from bench_node import Watches, is_ready, medians
-from test_builds import APPENDED, NAMESPACE, SOURCE, BuildStage
+from builds_stage import APPENDED, NAMESPACE, SOURCE, BuildStage
 
 KINDS = ("agentbuilds", "pipelineruns", "deployments", "agents", "pods")
 # The strategies: (name, AgentBuild and Agent, the file that changes).

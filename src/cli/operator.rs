@@ -31,6 +31,7 @@ use crate::sync::abandoned;
 use crate::sync::commit_status::{self, CommitStatuses};
 use crate::sync::driver::{Driver, Parts, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
+use crate::sync::newest::Shares;
 use crate::sync::published::build_sources::BuildSources;
 use crate::sync::variables;
 use crate::sync::webhooks::{self, Webhooks};
@@ -224,7 +225,7 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
     let limits = settings.budgets.git;
     let engine = common.driver(settings, webhooks.clone());
     let concurrency = engine.concurrency();
-    let shares = agent_build::repository::Shares { repositories, limits, concurrency };
+    let shares = Shares { repositories, limits, concurrency };
     let (health, metrics) = (args.health_addr, args.metrics_addr);
     let registry = serve_webhooks(&mut tasks, webhooks, args.webhook_addr);
     tell_forges(&mut tasks, &common, dialler.clone());
@@ -288,7 +289,7 @@ fn start_controllers(
     common: &Common,
     args: Args,
     set: ControllerSet,
-    (dialler, shares): (Dialler, agent_build::repository::Shares),
+    (dialler, shares): (Dialler, Shares),
 ) -> Option<controllers::Watched> {
     let Common { client, writes, stores, builds, wanted, write_priority, .. } = common;
     // The writes of controllers wait for their share by themselves. The sync engine waits for it before it decides on a write.

@@ -11,6 +11,7 @@ use crate::api::git_sync::{GitSyncSpec, SecretRef};
 use crate::git::{AppToken, Credentials, Files, GitHubApp, NoCredentials};
 use crate::net::Dialler;
 use crate::sync::commit::source_error::SourceError;
+use crate::sync::reasons::SourceReason;
 use crate::sync::secrets::{Bound, CREDENTIALS, Data, Freshness, Guard, Named};
 
 /// Credentials, as they were read last.
@@ -43,10 +44,12 @@ impl Cached {
         self.known = Freshness::default();
     }
 
-    /// The same after the server has refused the credentials: the token of a GitHub App is asked for anew, too.
-    pub fn distrust(&mut self) {
+    /// The same after a server or a proxy has refused them. If the server has refused the token of a GitHub App, another one is asked for.
+    pub fn refused(&mut self, reason: SourceReason) {
         self.doubt();
-        self.token = None;
+        if reason == SourceReason::AuthenticationFailed {
+            self.token = None;
+        }
     }
 
     /// Reads the Secrets, unless they were read a moment ago. Without a Secret there are no credentials.

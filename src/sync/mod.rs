@@ -12,6 +12,7 @@ pub mod concurrency;
 pub mod credentials;
 pub mod driver;
 pub mod local;
+pub mod newest;
 pub mod published;
 pub mod secrets;
 pub mod source;

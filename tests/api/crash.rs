@@ -4,13 +4,16 @@
 
 use crate::support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use convoke::api::{Kind, keys};
 use serde_json::json;
 use support::team::{AGENT, ARGS, SOON, Team, model, model_at, ready};
 use support::{AuditMark, Cluster, eventually};
+
+/// How long it may take until all is at rest after many kills.
+const END: Duration = Duration::from_secs(150);
 
 /// A small generator of numbers: the same moments in every run.
 struct Moments(u64);
@@ -38,7 +41,7 @@ async fn c1_killed_at_many_moments_it_converges_without_a_wrong_delete() {
     let first = team.objects(Kind::ModelAPI).await;
 
     let mut moments = Moments(7);
-    let mut removed = Vec::new();
+    let mut removed = BTreeSet::new();
     for round in 0..12_u32 {
         // One new, one changed, and every third round one less.
         let new = format!("new{round}");
@@ -57,7 +60,7 @@ async fn c1_killed_at_many_moments_it_converges_without_a_wrong_delete() {
             let gone = format!("m{}", 6 + round / 3);
             wanted.remove(&gone);
             delete.push(format!("{gone}.yaml"));
-            removed.push(gone);
+            removed.insert(gone);
         }
         write.sort();
         let write: Vec<_> = write.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
@@ -75,7 +78,7 @@ async fn c1_killed_at_many_moments_it_converges_without_a_wrong_delete() {
     }
 
     let revision = format!("main@sha1:{}", team.repo.head());
-    eventually(SOON, "the newest commit is applied", || async {
+    eventually(END, "the newest commit is applied", || async {
         let status = team.status().await;
         if status.last_applied_revision.as_deref() == Some(&revision) {
             Ok(())
@@ -91,18 +94,20 @@ async fn c1_killed_at_many_moments_it_converges_without_a_wrong_delete() {
             assert_eq!(last.get(name), Some(uid), "{name} was never gone");
         }
     }
-    let mut deletes: Vec<_> = cluster
+    let deletes: Vec<_> = cluster
         .writes_by(AGENT, AuditMark::START)
         .into_iter()
-        .filter(|r| r.verb == "delete" && r.resource == "modelapis" && r.code < 300)
-        .map(|r| r.name)
+        .filter(|r| r.verb == "delete" && r.resource == "modelapis")
         .collect();
-    deletes.sort();
-    removed.sort();
-    assert_eq!(deletes, removed, "exactly what left the repository was deleted, each once");
+    let asked: BTreeSet<_> = deletes.iter().map(|r| r.name.clone()).collect();
+    let mut done: Vec<_> = deletes.iter().filter(|r| r.code < 300).map(|r| &r.name).collect();
+    done.sort();
+    assert!(done.is_sorted_by(|a, b| a < b), "each was deleted once: {deletes:#?}");
+    // A kill can cut off the answer of a delete that the API server carries out. It is then on the record as failed.
+    assert_eq!(asked, removed, "exactly what left the repository was deleted: {deletes:#?}");
 
     // The statuses of what was applied last come after it.
-    eventually(SOON, "every object is told to be ready", || async {
+    eventually(END, "every object is told to be ready", || async {
         let objects = team.status().await.objects;
         let settled = objects.as_ref().is_some_and(|all| all.ready == all.total);
         if settled { Ok(()) } else { Err(objects) }

@@ -1,6 +1,7 @@
-//! Asks Tekton how a PipelineRun ended: why it failed, and how long its steps took.
+//! Asks Tekton how a PipelineRun ended: why it failed, and how long its steps took. And why one does not begin, which its PipelineRun does not say.
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, LogParams};
 
@@ -12,6 +13,8 @@ use crate::cluster::client::{CallError, call};
 
 /// The last lines of a log that are read.
 const LOG_LINES: i64 = 60;
+/// How long a pod may take to start until Tekton is asked what it waits for.
+const MAX_START: SignedDuration = SignedDuration::from_secs(30);
 /// The most bytes of them.
 const MAX_LOG_BYTES: i64 = 1 << 20;
 
@@ -22,9 +25,11 @@ pub struct Ended {
     pub failure: Option<BuildFailure>,
     /// How long its steps took, as far as Tekton says it.
     pub steps: Vec<BuildStep>,
+    /// Why its pod does not run yet, if it has not ended and Tekton says why: a quota, for example.
+    pub held_up: Option<String>,
 }
 
-/// How a run ended; nothing of one that did not. What the status says of this run is not asked again.
+/// How a run ended, or why it does not begin. What the status says of a run that ended is not asked again.
 ///
 /// # Errors
 /// The call's error. That the TaskRun is gone, or may not be read, is none: then the PipelineRun alone says why.
@@ -34,9 +39,12 @@ pub async fn diagnose(
     run: &Run,
     old: &AgentBuildStatus,
 ) -> Result<Ended, CallError> {
-    let told = |failure| Ended { failure, steps: old.steps.clone() };
+    let told = |failure| Ended { failure, steps: old.steps.clone(), held_up: None };
     let shallow = match &run.outcome {
-        RunOutcome::Running => return Ok(Ended::default()),
+        RunOutcome::Running => {
+            let held_up = held_up(client, namespace, run, Timestamp::now()).await;
+            return Ok(Ended { held_up, ..Ended::default() });
+        }
         RunOutcome::Built { .. } => {
             let is_this = old.pipeline_run.as_deref() == Some(run.name.as_str());
             if is_this && old.phase == Some(BuildPhase::Succeeded) {
@@ -52,13 +60,10 @@ pub async fn diagnose(
             failure(run, None)
         }
     };
-    let shallow = Ended { failure: shallow, steps: Vec::new() };
+    let shallow = Ended { failure: shallow, ..Ended::default() };
     let Some(name) = &run.task_run else { return Ok(shallow) };
-    let kind = GroupVersionKind::gvk("tekton.dev", "v1", "TaskRun");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "taskruns");
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let task = match call(api.get(name)).await {
-        Ok(object) => TaskRun::read(&object),
+    let task = match task_run(client, namespace, name).await {
+        Ok(task) => task,
         Err(error) if error.is_not_found() || error.is_forbidden() => return Ok(shallow),
         // How long its steps took is nothing to wait for.
         Err(_) if shallow.failure.is_none() => return Ok(shallow),
@@ -70,7 +75,21 @@ pub async fn diagnose(
     {
         failure.log = log(client, namespace, pod, step).await;
     }
-    Ok(Ended { failure, steps: task.steps })
+    Ok(Ended { failure, steps: task.steps, held_up: None })
+}
+
+async fn task_run(client: &Client, namespace: &str, name: &str) -> Result<TaskRun, CallError> {
+    let kind = GroupVersionKind::gvk("tekton.dev", "v1", "TaskRun");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "taskruns");
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    Ok(TaskRun::read(&call(api.get(name)).await?))
+}
+
+/// Why the pod of a run does not run, some time after Tekton began with it. Nobody waits for the answer: without one nothing is said.
+async fn held_up(client: &Client, namespace: &str, run: &Run, now: Timestamp) -> Option<String> {
+    let name = run.task_run.as_ref()?;
+    run.began.filter(|began| now.duration_since(*began) >= MAX_START)?;
+    task_run(client, namespace, name).await.ok()?.held_up()
 }
 
 /// The end of the log of a step; nothing where the operator may not read it, or where it is gone.

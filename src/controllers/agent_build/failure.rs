@@ -62,6 +62,13 @@ impl TaskRun {
             steps: list("steps").iter().take(MAX_STEPS).filter_map(step).collect(),
         }
     }
+
+    /// What keeps its pod from running, if it has not begun.
+    #[must_use]
+    pub fn held_up(&self) -> Option<String> {
+        let is_held_up = HOLDS_UP.contains(&self.reason.as_str()) && !self.message.is_empty();
+        is_held_up.then(|| shortened(&self.message))
+    }
 }
 
 /// How long a step took. One that was skipped took no time.
@@ -107,6 +114,10 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         _ => return None,
     })
 }
+
+/// Reasons of a TaskRun whose pod does not run yet.
+const HOLDS_UP: [&str; 4] =
+    ["ExceededResourceQuota", "ExceededNodeResources", "Pending", "PodCreationFailed"];
 
 /// Reasons of a TaskRun by which the cluster was at fault.
 const OF_CLUSTER: [&str; 9] = [

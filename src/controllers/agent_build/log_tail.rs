@@ -113,7 +113,12 @@ fn masked(line: &str) -> String {
         let named = is_secret_name(word.trim_end_matches([':', '=']));
         let assigns =
             word.ends_with([':', '=']) || rest.starts_with(['=', ':']) || word.starts_with('-');
-        if named && assigns && !rest.is_empty() {
+        // `password 'x'`: what is quoted behind a password is one.
+        let quoted = is_password(word) && between.contains(['"', '\'', '`']);
+        // `Bearer x`, without the name of the header.
+        let follows = rest.find(is_break).map_or(rest, |end| rest.split_at(end).0);
+        let scheme = is_scheme(word) && follows.len() >= MIN_VALUE && !is_plain_word(follows);
+        if (named && assigns || quoted || scheme) && !rest.is_empty() {
             made.push_str(MASK);
             return made;
         }
@@ -133,7 +138,9 @@ fn masked_word(word: &str) -> String {
         let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(authority);
         let host = authority.rsplit_once('@').map(|(_, host)| format!("{MASK}@{host}"));
-        return format!("{scheme}://{}{}", host.as_deref().unwrap_or(authority), pairs(path));
+        // What follows may have another URL in it.
+        let (scheme, path) = (pairs(scheme), masked_word(path));
+        return format!("{scheme}://{}{path}", host.as_deref().unwrap_or(authority));
     }
     pairs(word)
 }
@@ -175,6 +182,21 @@ fn is_secret_name(name: &str) -> bool {
         || SECRET_NAMES.iter().any(|word| name.contains(word))
 }
 
+fn is_password(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    ["password", "passwd", "passphrase"].iter().any(|name| word.ends_with(name))
+}
+
+/// How what authorizes a request begins.
+fn is_scheme(word: &str) -> bool {
+    word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic")
+}
+
+/// A word of a sentence.
+fn is_plain_word(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_lowercase() || matches!(c, '-' | '.'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,6 +217,11 @@ mod tests {
             ("{\"auth\": \"canary\"}", "{\"auth\"***"),
             ("GET https://h/x?X-Amz-Signature=canary", "GET https://h/x?X-Amz-Signature=***"),
             ("curl --password canary", "curl --password ***"),
+            ("login failed with password 'canary'", "login failed with password '***"),
+            ("sending Bearer canary0123456789", "sending Bearer ***"),
+            ("basic Y2FuYXJ5OmNhbmFyeQ==", "basic ***"),
+            ("https://a.example/?to=https://u:canary@b/", "https://a.example/?to=https://***@b/"),
+            ("/x?token=canary&to=https://b/", "/x?token=***&to=https://b/"),
             ("GET /x?access_token=canary&a=1", "GET /x?access_token=***&a=1"),
             ("GET https://h/x?api_key=canary", "GET https://h/x?api_key=***"),
             ("using ghp_0123456789abcdefghij", "using ***"),
@@ -209,6 +236,8 @@ mod tests {
             "STEP 2/3: RUN make test",
             "error: no such file: /app/tokens.py",
             "the secret of success",
+            "secrets \"registry-login\" not found",
+            "basic authentication is not possible",
             "--- PASS: TestReads (0.00s)",
             "fetched 0123456789abcdef0123456789abcdef01234567 from https://git.example.com/x.git",
             "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",

@@ -68,6 +68,7 @@ use crate::cluster::store::Store;
 use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker;
+use crate::sync::newest::Shares;
 use crate::sync::published::build_sources::BuildSources;
 use convoke_core::cluster::account::OperatorAccount;
 
@@ -92,7 +93,7 @@ pub struct Settings {
     /// The dialler with the address policy: repositories are polled, and a GitHub App asks for tokens.
     pub dialler: Dialler,
     /// What polls of other repositories share with those of GitSyncs.
-    pub repositories: repository::Shares,
+    pub repositories: Shares,
 }
 
 /// Starts the controller. Everything it needs runs in `tasks`, none of which ends by itself. The caller watches AgentBuilds into

@@ -177,7 +177,7 @@ impl Controller {
         let entries = subject.runs();
         let mut runs: Vec<_> = entries.iter().map(|entry| &entry.value).collect();
         let newest = subject.candidate(key, &runs, None).newest();
-        let Ended { failure, steps } = match newest {
+        let Ended { failure, steps, held_up } = match newest {
             Some(run) => diagnose(&self.client, &subject.key.namespace, run, &subject.old).await?,
             None => Ended::default(),
         };
@@ -246,6 +246,7 @@ impl Controller {
             decision,
             failure: failure.as_ref(),
             steps: &steps,
+            held_up: held_up.as_deref(),
             rebuild: subject.rebuild(),
             limits: self.turns.limits(),
         });
@@ -368,7 +369,7 @@ impl Controller {
             let registry = self.registry(spec)?;
             Some((key, run, repository(spec, &registry)))
         });
-        let Ended { failure, steps } = match &under_way {
+        let Ended { failure, steps, held_up } = match &under_way {
             Some((_, run, _)) => {
                 let namespace = &subject.key.namespace;
                 diagnose(&self.client, namespace, &run.value, &subject.old).await?
@@ -395,6 +396,7 @@ impl Controller {
                 },
                 failure: failure.as_ref(),
                 steps: &steps,
+                held_up: held_up.as_deref(),
                 rebuild: subject.old.last_handled_rebuild.as_deref(),
                 limits: self.turns.limits(),
             })
@@ -477,9 +479,9 @@ fn next(finding: &Finding<'_>) -> Next {
         Finding::Key(KeyFinding { decision: Decision::Wait(Wait::Turn), .. }) => {
             Next::After(UNWATCHED_RECHECK)
         }
-        // No event tells that Tekton stays silent.
+        // No event tells that Tekton stays silent, and none what a pod waits for.
         Finding::Key(KeyFinding { decision, .. })
-            if decision.waits_for().is_some_and(|run| !run.started) =>
+            if decision.waits_for().is_some_and(Run::is_running) =>
         {
             Next::After(UNWATCHED_RECHECK)
         }

@@ -53,6 +53,8 @@ pub struct KeyFinding<'a> {
     pub failure: Option<&'a BuildFailure>,
     /// How long the steps of that run took.
     pub steps: &'a [BuildStep],
+    /// Why the pod of that run does not run yet, if Tekton says it.
+    pub held_up: Option<&'a str>,
     /// The value of `convoke.dev/rebuild`.
     pub rebuild: Option<&'a str>,
     /// How many builds run at once.
@@ -438,6 +440,8 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
             let stops = matches!(about.decision, Decision::Cancel(_)) || run.stopping;
             let message = if stops {
                 format!("PipelineRun {name} of commit {commit} was cancelled and stops")
+            } else if let Some(why) = about.held_up {
+                format!("PipelineRun {name} of commit {commit} does not begin: {why}")
             } else {
                 format!("building commit {commit} in PipelineRun {name}")
             };

@@ -173,11 +173,7 @@ impl Driver {
         let (known, dialler) = (&mut source.known_credentials, &self.settings.dialler);
         let operator = &self.settings.rules.operator;
         let before = known.credentials().clone();
-        if reason == SourceReason::AuthenticationFailed {
-            known.distrust();
-        } else {
-            known.doubt();
-        }
+        known.refused(reason);
         let permit = self.concurrency.poll(&key.namespace).await;
         let access = Access::of_sync(spec);
         let read = known.refresh(&self.client, &key.namespace, &access, operator, dialler).await;

@@ -114,18 +114,18 @@ impl Source {
         let ignore = Patterns::new(&coordinates.ignore).map_err(SourceError::Ignore)?;
         let (namespace, path) = (Some(key.namespace.clone()), coordinates.path.clone());
         let context = Context { namespace, path, ignore, variables };
-        let (remote, found) = (self.remote(&coordinates)?, Seq::next());
-        let mut permit = self.concurrency.read(&key.namespace).await;
+        let (remote, found) = (self.remote(&coordinates).await?, Seq::next());
+        let mut permit = self.newest.shares().concurrency.read(&key.namespace).await;
         let snapshot = match remote.snapshot(&revision.commit, &coordinates.path).await {
             Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
                 drop(permit);
                 {
                     // The server may be the one that just did not answer. It takes no place from those who read until it does.
-                    let _permit = self.concurrency.poll(&key.namespace).await;
+                    let _permit = self.newest.shares().concurrency.poll(&key.namespace).await;
                     remote.reach(MAX_AGE_OF_ANSWER).await?;
                 }
                 let fetched;
-                (permit, fetched) = self.fetch(&remote, &revision, key).await;
+                (permit, fetched) = self.newest.fetch(&remote, &revision, &key.namespace).await;
                 fetched?;
                 remote.snapshot(&revision.commit, &coordinates.path).await?
             }

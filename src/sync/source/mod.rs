@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
-use super::concurrency::{ConcurrencyLimits, Permit};
+use super::concurrency::ConcurrencyLimits;
 use super::credentials::Cached;
 use super::local::{Local, state_id};
+use super::newest::{Fetched, Newest, Shares, Trace, Wanted, millis};
 use super::published::builds::build_sources;
 use super::verification::KnownKeys;
 use crate::api::ObjectId;
@@ -20,8 +21,8 @@ use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Loader};
 use crate::git::{
-    Answered, CommitInfo, Credentials, Folder, GitError, Keys, Remote, RemoteOptions, Repositories,
-    Revision, SignedPart, Snapshot, Verification, Wake,
+    CommitInfo, Folder, GitError, Keys, Remote, Repositories, Revision, SignedPart, Snapshot,
+    Verification, Wake,
 };
 use crate::net::Dialler;
 use crate::order::Seq;
@@ -30,11 +31,8 @@ use crate::sync::commit::source_error::SourceError;
 use crate::sync::reasons::SourceReason;
 use crate::sync::secrets::input;
 
-/// How long a server may send nothing while a commit is fetched from it. Git's servers send a sign of life every five seconds
-/// (`uploadpack.keepAlive`).
-const MAX_SERVER_SILENCE: Duration = Duration::from_secs(30);
-/// How often a commit that disappeared while it was fetched, or a folder that changed while it was read, is tried again at once.
-const MAX_RETRIES_OF_MOVED: u32 = 3;
+/// How often a folder that changed while it was read is read again at once.
+const MAX_RETRIES_OF_CHANGED: u32 = 3;
 /// How late the system may report a change of a folder.
 const MAX_CHANGE_DELAY: Duration = Duration::from_millis(20);
 
@@ -51,16 +49,9 @@ pub struct Attempt {
 
 /// One GitSync's view of its repository.
 pub struct Source {
-    /// The UID of its GitSync.
-    owner: String,
-    repositories: Repositories,
-    wake: Option<Wake>,
-    dialler: Dialler,
-    limits: crate::git::Limits,
+    newest: Newest,
     coordinates: Option<Coordinates>,
-    /// The credentials that the remote asks with.
-    credentials: Credentials,
-    /// Those of the Secret, as they were read last.
+    /// The credentials of the Secret, as they were read last.
     pub known_credentials: Cached,
     /// The keys of `spec.verify` that the remote verifies with.
     keys: Option<Arc<Keys>>,
@@ -68,13 +59,9 @@ pub struct Source {
     pub known_keys: KnownKeys,
     /// When they became known.
     keys_since: Option<Seq>,
-    remote: Option<Remote>,
-    /// The store that it used last.
-    store: Option<String>,
     loader: Loader,
     /// The folder that takes the place of the repository, if any.
     local: Option<Arc<Local>>,
-    concurrency: ConcurrencyLimits,
     /// The newest commit, while an older one is read.
     aside: Option<Arc<Loaded>>,
     /// The older commit that was read to learn what was wanted before the newest one.
@@ -119,23 +106,16 @@ impl Source {
         budgets: Budgets,
     ) -> Self {
         let Budgets { git: limits, definition } = budgets;
+        let shares = Shares { repositories, limits, concurrency: ConcurrencyLimits::default() };
         Self {
-            owner,
-            repositories,
-            wake: None,
-            dialler,
-            limits,
+            newest: Newest::new(owner, shares, dialler),
             coordinates: None,
-            credentials: Credentials::default(),
             known_credentials: Cached::default(),
             keys: None,
             known_keys: KnownKeys::default(),
             keys_since: None,
-            remote: None,
-            store: None,
             loader: Loader::new(definition),
             local: None,
-            concurrency: ConcurrencyLimits::default(),
             aside: None,
             reached: None,
             attempt: Attempt::default(),
@@ -148,7 +128,7 @@ impl Source {
     /// Calls this when somebody else finds that the ref has moved.
     #[must_use]
     pub fn woken_by(mut self, wake: Wake) -> Self {
-        self.wake = Some(wake);
+        self.newest.wake_with(wake);
         self
     }
 
@@ -156,14 +136,13 @@ impl Source {
     pub fn close(&mut self) -> Option<String> {
         self.loaded = None;
         self.aside = None;
-        self.remote = None;
-        self.store.take()
+        self.newest.close()
     }
 
     /// Uses these limits, which other sources share.
     #[must_use]
     pub fn limited_by(mut self, concurrency: ConcurrencyLimits) -> Self {
-        self.concurrency = concurrency;
+        self.newest.limit_by(concurrency);
         self
     }
 
@@ -183,15 +162,11 @@ impl Source {
     /// Asks with the credentials, and verifies with the keys, that are known now. With other keys nothing counts that was read before:
     /// it is read again, and verified.
     pub fn ask_as_known(&mut self) {
-        let known = self.known_credentials.credentials();
-        if self.credentials != *known {
-            self.credentials = known.clone();
-            self.remote = None;
-        }
+        self.newest.ask_with(self.known_credentials.credentials());
         if self.keys.as_ref() != self.known_keys.keys() {
             self.keys = self.known_keys.keys().cloned();
             self.keys_since = self.keys.is_some().then(Seq::next);
-            self.remote = None;
+            self.newest.start_anew();
             // With what was remembered of earlier commits, each of which another key may have signed.
             (self.loaded, self.aside, self.reached) = (None, None, None);
         }
@@ -228,7 +203,7 @@ impl Source {
             if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {
                 (self.loaded, self.reached) = (None, None);
             }
-            self.remote = None;
+            self.newest.start_anew();
             self.coordinates = Some(wanted.clone());
         }
         wanted
@@ -241,7 +216,7 @@ impl Source {
         coordinates: Coordinates,
         context: Context,
     ) -> Result<bool, SourceError> {
-        for _ in 0..MAX_RETRIES_OF_MOVED {
+        for _ in 0..MAX_RETRIES_OF_CHANGED {
             local.quiet().await;
             let before = local.changes();
             let read = self.read_folder(local, &coordinates, &context)?;
@@ -260,10 +235,18 @@ impl Source {
         coordinates: Coordinates,
         context: Context,
     ) -> Result<bool, SourceError> {
-        let remote = self.remote(&coordinates)?;
-        let variables = context.variables.as_ref();
-        let Some((revision, found, _permit)) = self.fetch_newest(&remote, key, variables).await?
-        else {
+        let remote = self.remote(&coordinates).await?;
+        let mut trace = Trace::default();
+        let fetched = {
+            let is_known = |revision: &_| self.is_loaded(revision, context.variables.as_ref());
+            let (namespace, max_age) = (&key.namespace, self.max_age);
+            self.newest.fetch_newest(&remote, namespace, max_age, is_known, &mut trace).await
+        };
+        let Trace { revision, asked, resolve_ms, fetch_ms } = trace;
+        self.attempt.revision = revision.or(self.attempt.revision.take());
+        self.attempt.asked = asked;
+        (self.attempt.stages.resolve_ms, self.attempt.stages.fetch_ms) = (resolve_ms, fetch_ms);
+        let Some(Fetched { revision, found, permit: _permit }) = fetched? else {
             return Ok(false);
         };
         let start = Instant::now();
@@ -282,66 +265,6 @@ impl Source {
         Ok(true)
     }
 
-    /// Asks the remote for its newest commit, and fetches it. The permit to read must be kept until the commit is loaded. `None`
-    /// when this commit was loaded before with the same variables.
-    async fn fetch_newest(
-        &mut self,
-        remote: &Remote,
-        key: &Key,
-        variables: Option<&Variables>,
-    ) -> Result<Option<(Revision, Seq, Permit)>, SourceError> {
-        let (mut retries, mut max_age) = (0, self.max_age);
-        loop {
-            let permit = self.concurrency.poll(&key.namespace).await;
-            let start = Instant::now();
-            let Answered { asked, age, told: found, revision } =
-                remote.resolve_within(max_age).await;
-            drop(permit);
-            self.attempt.asked = Some((asked, age));
-            let revision = revision?;
-            self.attempt.revision = Some(revision.clone());
-            self.attempt.stages.resolve_ms = millis(start);
-            if self.is_loaded(&revision, variables) {
-                return Ok(None);
-            }
-            let (permit, fetched) = self.fetch(remote, &revision, key).await;
-            match fetched {
-                Ok(took) => {
-                    self.attempt.stages.fetch_ms = took;
-                    return Ok(Some((revision, found, permit)));
-                }
-                // A forced push moved the ref between the two requests.
-                Err(GitError::CommitGone { .. }) if retries < MAX_RETRIES_OF_MOVED => {
-                    (retries, max_age) = (retries + 1, None);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    /// Fetches a commit. Returns how many milliseconds it took once it might begin. The permit to read must be kept until the commit is loaded.
-    async fn fetch(
-        &self,
-        remote: &Remote,
-        revision: &Revision,
-        key: &Key,
-    ) -> (Permit, Result<i64, GitError>) {
-        let mut permit = self.concurrency.read(&key.namespace).await;
-        let start = Instant::now();
-        let mut fetched = None;
-        if let Some(other) = remote.fetch_of_another(revision) {
-            // Whoever waits for it takes no place from those who read another repository.
-            drop(permit);
-            fetched = other.await;
-            permit = self.concurrency.read(&key.namespace).await;
-        }
-        let fetched = match fetched {
-            Some(fetched) => fetched,
-            None => remote.fetch(revision).await,
-        };
-        (permit, fetched.map(|()| millis(start)))
-    }
-
     /// Whether this commit was loaded with these variables, and need not be read again.
     fn is_loaded(&self, revision: &Revision, variables: Option<&Variables>) -> bool {
         self.loaded.as_ref().is_some_and(|loaded| {
@@ -358,7 +281,7 @@ impl Source {
 
 impl Source {
     /// The remote. Without the keys of `spec.verify` there is none, so nothing is read unverified.
-    fn remote(&mut self, wanted: &Coordinates) -> Result<Remote, SourceError> {
+    async fn remote(&mut self, wanted: &Coordinates) -> Result<Remote, SourceError> {
         let verification = match (&wanted.verify, &self.keys) {
             (None, _) => None,
             (Some(verify), Some(keys)) => {
@@ -373,38 +296,15 @@ impl Source {
                 return Err(input(SourceReason::VerificationKeysUnreadable, message, None));
             }
         };
-        if let Some(remote) = &self.remote {
-            return Ok(remote.clone());
-        }
-        let remote = Remote::new(RemoteOptions {
-            url: wanted.url.clone(),
-            reference: wanted.reference.clone(),
-            timeout: wanted.timeout,
-            silence: MAX_SERVER_SILENCE,
-            dialler: self.dialler.clone(),
-            credentials: self.credentials.clone(),
-            verification,
-            owner: self.owner.clone(),
-            repositories: self.repositories.clone(),
-            wake: self.wake.clone(),
-            limits: self.limits,
-        })?;
-        let store = remote.repository().to_owned();
-        if let Some(old) = self.store.replace(store.clone()).filter(|old| *old != store) {
-            // With another URL or other credentials nothing of it is used any more.
-            if let Err(error) =
-                tokio::task::block_in_place(|| self.repositories.remove_unused(&old))
-            {
-                tracing::warn!(%error, "cannot remove fetched objects");
-            }
-        }
-        Ok(self.remote.insert(remote).clone())
+        let Coordinates { url, reference, timeout, .. } = wanted;
+        let wanted = Wanted { url, reference, timeout: *timeout, verification };
+        Ok(self.newest.remote(wanted).await?)
     }
 
     /// Drops the loader and the remote, which a panic may have left in a bad state. The last good result stays.
     pub fn start_anew(&mut self, budgets: Budgets) {
         self.loader = Loader::new(budgets.definition);
-        self.remote = None;
+        self.newest.start_anew();
     }
 
     /// Loads the definitions of a fetched commit.
@@ -450,7 +350,7 @@ impl Source {
         context: &Context,
     ) -> Result<FolderRead, GitError> {
         let (start, found) = (Instant::now(), Seq::next());
-        let (loader, limits) = (&mut self.loader, self.limits);
+        let (loader, limits) = (&mut self.loader, self.newest.shares().limits);
         let read = || {
             let tree = Folder::open(&local.dir, &wanted.path, limits)?;
             Ok(loader.load(&tree, context))
@@ -504,10 +404,4 @@ impl Source {
         self.loaded = Some(Arc::new(Loaded { lost: false, ..loaded }));
         Ok(true)
     }
-}
-
-/// Milliseconds since `start`.
-#[must_use]
-pub fn millis(start: Instant) -> i64 {
-    i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX)
 }

@@ -23,14 +23,14 @@ use crate::api::git_sync::GitRef;
 use crate::api::{AgentBuild, keys};
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Key, Store};
-use crate::git::{Limits, Repositories, Wake};
+use crate::git::Wake;
 use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker::{Next, Reconciler, jitter};
 use crate::sync::commit::source_at::SourceAt;
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::concurrency::ConcurrencyLimits;
 use crate::sync::credentials::Access;
+use crate::sync::newest::{Newest, Shares, remove_unused};
 use convoke_core::cluster::account::OperatorAccount;
 use convoke_core::time::parse_duration;
 
@@ -45,17 +45,6 @@ const MOST_WAIT: Duration = Duration::from_secs(30 * 60);
 /// The most answers of a remote that one poll waits for.
 const MOST_ANSWERS: u32 = 10;
 
-/// What polls share with those of GitSyncs.
-#[derive(Debug, Clone)]
-pub struct Shares {
-    /// Where fetched objects are kept.
-    pub repositories: Repositories,
-    /// How large one repository may be.
-    pub limits: Limits,
-    /// How many remotes are asked and read at once.
-    pub concurrency: ConcurrencyLimits,
-}
-
 /// What [`Polls`] are made of.
 pub struct Parts {
     /// Reads Secrets.
@@ -68,7 +57,7 @@ pub struct Parts {
     pub builds: Arc<Store<Managed<AgentBuild>>>,
     /// Gets the key of each build whose source is another one.
     pub wakes: Arc<Queue>,
-    /// The rest.
+    /// What is shared with GitSyncs.
     pub shares: Shares,
 }
 
@@ -209,7 +198,7 @@ impl Polls {
 
     async fn close(&self, reader: Option<Reader>) {
         if let Some(store) = reader.and_then(Reader::close) {
-            reader::remove_unused(self.parts.shares.repositories.clone(), store).await;
+            remove_unused(self.parts.shares.repositories.clone(), store).await;
         }
     }
 
@@ -243,7 +232,12 @@ impl Reconciler for Polls {
             other => (None, other),
         };
         self.close(other).await;
-        let mut reader = before.unwrap_or_else(|| Reader::new(uid.clone(), request.clone()));
+        let mut reader = before.unwrap_or_else(|| {
+            let Parts { shares, dialler, .. } = &self.parts;
+            let mut newest = Newest::new(uid.clone(), shares.clone(), dialler.clone());
+            newest.wake_with(self.wake(&key));
+            Reader::new(uid.clone(), newest, request.clone())
+        });
         let moved = self.moved.lock().remove(&key);
         let now = Instant::now();
         let max_age = match reader.due(&poll, request.as_deref(), moved, now) {
@@ -254,7 +248,7 @@ impl Reconciler for Polls {
             }
         };
         let most = poll.timeout * MOST_ANSWERS + MOST_WAIT;
-        let work = reader.poll((&key, self.wake(&key)), &poll, max_age, &self.parts);
+        let work = reader.poll(&key, &poll, max_age, &self.parts);
         let result = tokio::time::timeout(most, work).await.unwrap_or(Err(SourceError::Hangs));
         if let Err(error) = &result {
             let reason = error.reason().as_str();

@@ -4,18 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Parts, Place, Poll, Shares};
+use super::{Parts, Place, Poll};
 use crate::cluster::store::Key;
-use crate::git::{Credentials, GitError, Remote, RemoteOptions, Repositories, Revision, Wake};
+use crate::git::{GitError, Remote, Revision};
 use crate::sync::commit::source_at::SourceAt;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::credentials::Cached;
-use crate::sync::reasons::SourceReason;
-
-/// How long a server may send nothing while a commit is fetched from it.
-const MAX_SERVER_SILENCE: Duration = Duration::from_secs(30);
-/// How often a commit that disappeared while it was fetched is looked for again at once.
-const MAX_RETRIES_OF_MOVED: u32 = 3;
+use crate::sync::newest::{Fetched, Newest, Trace, Wanted};
 
 /// What a poll has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,11 +26,7 @@ pub(super) struct Reader {
     /// Of the AgentBuild.
     uid: String,
     known_credentials: Cached,
-    /// What the remote asks with.
-    credentials: Credentials,
-    remote: Option<Remote>,
-    /// The store that it used last.
-    store: Option<String>,
+    newest: Newest,
     /// The last poll that has ended, and when the next one is due.
     last: Option<(Poll, Instant)>,
     /// Whether the last poll has failed.
@@ -50,13 +41,11 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Of the AgentBuild with this UID.
-    pub fn new(uid: String, request: Option<String>) -> Self {
+    pub fn new(uid: String, newest: Newest, request: Option<String>) -> Self {
         Self {
             uid,
             known_credentials: Cached::default(),
-            credentials: Credentials::default(),
-            remote: None,
-            store: None,
+            newest,
             last: None,
             failed: false,
             request,
@@ -71,9 +60,8 @@ impl Reader {
     }
 
     /// Gives up the repository. Returns the name of its store.
-    pub fn close(self) -> Option<String> {
-        drop(self.remote);
-        self.store
+    pub fn close(mut self) -> Option<String> {
+        self.newest.close()
     }
 
     /// Whether a poll is due, with how old an answer may be that the remote has given to somebody else. The error says how long to wait.
@@ -112,7 +100,7 @@ impl Reader {
     /// Why the newest commit is not known.
     pub async fn poll(
         &mut self,
-        (key, wake): (&Key, Wake),
+        key: &Key,
         poll: &Poll,
         max_age: Option<Duration>,
         parts: &Parts,
@@ -121,7 +109,7 @@ impl Reader {
         // Until it has ended well.
         self.failed = true;
         if self.last.as_ref().is_none_or(|(last, _)| last != poll) {
-            self.remote = None;
+            self.newest.start_anew();
         }
         self.seen.take_if(|_| self.last.as_ref().is_none_or(|(last, _)| last.place != poll.place));
         if max_age.is_none() {
@@ -129,20 +117,14 @@ impl Reader {
             self.known_credentials.doubt();
         }
         self.log_in(key, poll, parts).await?;
-        let mut result = self.look(key, wake.clone(), poll, max_age, parts).await;
+        let mut result = self.look(key, poll, max_age).await;
         if let Err(error) = &result
             && error.reason().is_of_credentials()
             && poll.place.access.has_secrets()
         {
-            if error.reason() == SourceReason::AuthenticationFailed {
-                self.known_credentials.distrust();
-            } else {
-                self.known_credentials.doubt();
-            }
-            let before = self.credentials.clone();
-            self.log_in(key, poll, parts).await?;
-            if self.credentials != before {
-                result = self.look(key, wake, poll, None, parts).await;
+            self.known_credentials.refused(error.reason());
+            if self.log_in(key, poll, parts).await? {
+                result = self.look(key, poll, None).await;
             }
             if result.is_err() {
                 // They may be changed: the next poll reads them first.
@@ -155,97 +137,42 @@ impl Reader {
         Ok(seen)
     }
 
-    /// Reads the credentials, unless they were read a moment ago.
-    async fn log_in(&mut self, key: &Key, poll: &Poll, parts: &Parts) -> Result<(), SourceError> {
+    /// Reads the credentials, unless they were read a moment ago. Returns whether they are others than before.
+    async fn log_in(&mut self, key: &Key, poll: &Poll, parts: &Parts) -> Result<bool, SourceError> {
         let Parts { client, operator, dialler, shares, .. } = parts;
         let permit = shares.concurrency.poll(&key.namespace).await;
         let (known, access) = (&mut self.known_credentials, &poll.place.access);
         let read = known.refresh(client, &key.namespace, access, operator, dialler).await;
         drop(permit);
         // Also without any: nothing is asked with those of before.
-        if self.credentials != *known.credentials() {
-            self.credentials = known.credentials().clone();
-            self.remote = None;
-        }
-        read
-    }
-
-    async fn remote(
-        &mut self,
-        wake: Wake,
-        poll: &Poll,
-        parts: &Parts,
-    ) -> Result<Remote, SourceError> {
-        if let Some(remote) = &self.remote {
-            return Ok(remote.clone());
-        }
-        let Shares { repositories, limits, .. } = &parts.shares;
-        let remote = Remote::new(RemoteOptions {
-            url: poll.place.url.clone(),
-            reference: poll.place.reference.clone(),
-            timeout: poll.timeout,
-            silence: MAX_SERVER_SILENCE,
-            dialler: parts.dialler.clone(),
-            credentials: self.credentials.clone(),
-            verification: None,
-            owner: self.uid.clone(),
-            repositories: repositories.clone(),
-            wake: Some(wake),
-            limits: *limits,
-        })?;
-        let store = remote.repository().to_owned();
-        if let Some(old) = self.store.replace(store.clone()).filter(|old| *old != store) {
-            // With another URL or other credentials nothing of it is used any more.
-            remove_unused(repositories.clone(), old).await;
-        }
-        Ok(self.remote.insert(remote).clone())
+        let are_other = self.newest.ask_with(known.credentials());
+        read.map(|()| are_other)
     }
 
     /// Asks for the newest commit. One that was not read before is fetched and read.
     async fn look(
         &mut self,
         key: &Key,
-        wake: Wake,
         poll: &Poll,
-        mut max_age: Option<Duration>,
-        parts: &Parts,
+        max_age: Option<Duration>,
     ) -> Result<Seen, SourceError> {
-        let remote = self.remote(wake, poll, parts).await?;
-        let limits = &parts.shares.concurrency;
-        let mut retries = 0;
-        loop {
-            let permit = limits.poll(&key.namespace).await;
-            let answered = remote.resolve_within(max_age).await;
-            drop(permit);
-            self.age = answered.age;
-            let revision = answered.revision?;
-            if let Some(seen) = self.seen.as_ref().filter(|seen| seen.revision == revision) {
-                return Ok(seen.clone());
+        let Place { url, reference, .. } = &poll.place;
+        let wanted = Wanted { url, reference, timeout: poll.timeout, verification: None };
+        let remote = self.newest.remote(wanted).await?;
+        let (seen, mut trace) = (self.seen.as_ref(), Trace::default());
+        let is_known = |revision: &_| seen.is_some_and(|seen| seen.revision == *revision);
+        let newest = &self.newest;
+        let fetched = newest.fetch_newest(&remote, &key.namespace, max_age, is_known, &mut trace);
+        let fetched = fetched.await;
+        self.age = trace.asked.map_or(Duration::ZERO, |(_, age)| age);
+        match (fetched?, seen) {
+            (Some(Fetched { revision, permit: _permit, .. }), _) => {
+                let source = read(&remote, &revision, &poll.place).await?;
+                Ok(Seen { revision, source })
             }
-            let mut permit = limits.read(&key.namespace).await;
-            let mut fetched = None;
-            if let Some(other) = remote.fetch_of_another(&revision) {
-                // Whoever waits for it takes no place from those who read another repository.
-                drop(permit);
-                fetched = other.await;
-                permit = limits.read(&key.namespace).await;
-            }
-            let fetched = match fetched {
-                Some(fetched) => fetched,
-                None => remote.fetch(&revision).await,
-            };
-            match fetched {
-                Ok(()) => {}
-                // A forced push moved the ref between the two requests.
-                Err(GitError::CommitGone { .. }) if retries < MAX_RETRIES_OF_MOVED => {
-                    (retries, max_age) = (retries + 1, None);
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            }
-            let source = read(&remote, &revision, &poll.place).await?;
-            drop(permit);
-            return Ok(Seen { revision, source });
+            (None, Some(seen)) => Ok(seen.clone()),
+            // Only a commit that was seen is known.
+            (None, None) => Err(GitError::Busy.into()),
         }
     }
 }
@@ -271,16 +198,6 @@ async fn read(remote: &Remote, revision: &Revision, place: &Place) -> Result<Sou
         paths: place.paths.iter().cloned().zip(ids).collect(),
         applied: None,
     })
-}
-
-/// Removes the store of a repository, if nobody uses it.
-pub(super) async fn remove_unused(repositories: Repositories, store: String) {
-    let remove = move || {
-        if let Err(error) = repositories.remove_unused(&store) {
-            tracing::warn!(%error, "cannot remove fetched objects");
-        }
-    };
-    let _ = tokio::task::spawn_blocking(remove).await;
 }
 
 #[cfg(test)]

@@ -55,6 +55,17 @@ fn of_step(code: i32) -> (FailureClass, String) {
 }
 
 #[test]
+fn b6_what_keeps_a_pod_from_running_is_told() {
+    let quota =
+        "TaskRun Pod exceeded available resources: pods \"r\" is forbidden: exceeded quota: full";
+    assert_eq!(task("ExceededResourceQuota", quota, &[]).held_up().as_deref(), Some(quota));
+    assert_eq!(task("Running", "Not all Steps have run", &[]).held_up(), None);
+    assert_eq!(task("Pending", "", &[]).held_up(), None);
+    let long = task("Pending", &"x".repeat(9000), &[]).held_up().expect("a reason");
+    assert!(long.len() < 4096, "{}", long.len());
+}
+
+#[test]
 fn b6_steps_that_ran_say_how_long_they_took() {
     let step = |name: &str, why: &str, from: &str, to: &str| {
         json!({"name": name, "terminationReason": why, "terminated": {

@@ -102,6 +102,7 @@ fn about<'a>(
 ) -> Finding<'a> {
     Finding::Key(KeyFinding {
         steps: &[],
+        held_up: None,
         key,
         repository: REPOSITORY,
         decision,

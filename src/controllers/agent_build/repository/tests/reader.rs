@@ -1,7 +1,13 @@
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::*;
 use crate::api::agent_build::AgentBuildSpec;
+use crate::git::{Limits, Repositories};
+use crate::net::{Dialler, Policy};
+use crate::sync::concurrency::ConcurrencyLimits;
+use crate::sync::newest::Shares;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -11,6 +17,13 @@ fn poll(git: Value) -> Poll {
     let spec = json!({"source": {"git": all}, "output": {"image": "app"}});
     let spec: AgentBuildSpec = serde_json::from_value(spec).expect("a spec");
     Poll::of(&spec).expect("a repository")
+}
+
+fn newest(folder: &Path) -> Newest {
+    let repositories = Repositories::new(folder.to_owned(), u64::MAX).expect("stores");
+    let (limits, concurrency) = (Limits::default(), ConcurrencyLimits::default());
+    let shares = Shares { repositories, limits, concurrency };
+    Newest::new("uid".into(), shares, Dialler::new(Policy::default()))
 }
 
 #[test]
@@ -26,7 +39,8 @@ fn b2_only_a_build_with_a_repository_of_its_own_is_polled() {
 #[test]
 fn b2_a_repository_is_polled_at_its_interval_and_at_once_when_somebody_asks() {
     let (now, minute) = (Instant::now(), poll(json!({})));
-    let mut reader = Reader::new("uid".into(), Some("1".into()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut reader = Reader::new("uid".into(), newest(folder.path()), Some("1".into()));
     let due = |reader: &Reader, poll: &Poll, request: &str, moved| {
         reader.due(poll, Some(request), moved, now)
     };

@@ -1,0 +1,283 @@
+"""Builds of many AgentBuilds, and what gets in their way: limits, quotas, rules of admission, a Tekton that stands still.
+
+test_builds.py runs them in its cluster. They need nothing of its other tests. Standard library only.
+"""
+
+import json
+import os
+import unittest
+
+import agents_team as team
+from agents_stage import OPERATOR, condition, is_ready
+from builds_stage import NAMESPACE, TEKTON, stage
+
+# How many AgentBuilds of two namespaces come at once, and how many builds run at once.
+CROWD, CALM, LIMIT = (20, 10, 3) if os.environ.get("CONVOKE_FULL") else (8, 4, 3)
+FOLDER = "../images/many"
+# What a RUN may find of the pod: files of all processes that it sees.
+LOOKS = r"""FROM {base}
+COPY note /note
+RUN {{ for root in / /proc/[0-9]*/root/; do \
+      for place in var/run/secrets run/secrets tekton workspace root/.docker root/.config; do ls -laR $root$place; done; \
+      cat $root/etc/gitconfig $root/root/.gitconfig; find $root/workspace $root/var/run $root/tekton -type f -exec cat {{}} +; \
+    done; cat /proc/[0-9]*/environ; }} > /found 2>&1; \
+    python -c "import socket; socket.create_connection(('kubernetes.default.svc', 443), 5)" >> /found 2>&1; \
+    echo looked >> /found
+"""
+
+
+def many(count):
+    """The files of so many source folders."""
+    return {f"{FOLDER}/a{number:02}/note": f"{number}\n" for number in range(count)}
+
+
+def tools(name):
+    """The source of a tool."""
+    return f'def {name}() -> str:\n    """Tells its name."""\n    return "{name}"\n'
+
+
+# Gives the tool server the tools that are in its image.
+SERVE = "import os, sys, mcptools.server as s; os.environ['MCP_TOOLS_STRING'] = open('/app/tools.py').read(); sys.exit(s.main())"
+
+
+class BuildsOfManyAgents(unittest.TestCase):
+    """Two namespaces whose AgentBuilds name the repository themselves."""
+
+    @classmethod
+    def setUpClass(cls):
+        # Tests of private repositories may have closed it.
+        (stage.state / "remote.git.authorization").unlink(missing_ok=True)
+        cls.url = stage.get("gitsyncs", NAMESPACE)["spec"]["url"]
+        for name in ("crowd", "calm"):
+            meta = {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}
+            stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+        cls.limit([f"--max-builds={LIMIT}"])
+        cls.commit = stage.commit(many(CROWD))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.limit([])
+
+    @classmethod
+    def limit(cls, options):
+        """Starts the operator with these limits, in place of others."""
+        deployment = stage.get("deployments", "convoke", OPERATOR)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        args = [arg for arg in container["args"] if not arg.startswith("--max-builds")] + options
+        path = "/spec/template/spec/containers/0/args"
+        stage.api.patch("deployments", OPERATOR, "convoke", {"op": "replace", "path": path, "value": args})
+        stage.kubectl("-n", OPERATOR, "rollout", "status", "deployment/convoke", "--timeout=120s", seconds=120)
+
+    def build(self, namespace, number, **more):
+        """Applies an AgentBuild of the folder with this number; gives its name."""
+        name = f"a{number:02}"
+        source = {"git": {"url": self.url, "interval": "5s"}, "subfolder": f"images/many/{name}"}
+        output = {"image": f"{namespace}/{name}", "insecure": True}
+        spec = {"source": source, "output": output} | more
+        if spec.get("strategy") != "Dockerfile":
+            spec |= {"strategy": "Append", "append": {"baseImage": stage.in_cluster("agent")}}
+        meta = {"name": name, "namespace": namespace}
+        stage.apply({"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild", "metadata": meta, "spec": spec})
+        return name
+
+    def all_runs(self):
+        """The PipelineRuns of both namespaces, the oldest first."""
+        runs = [run for namespace in ("crowd", "calm") for run in stage.api.list("pipelineruns", namespace)]
+        return sorted(runs, key=lambda run: run["metadata"]["creationTimestamp"])
+
+    def until(self, namespace, name, reason, seconds=300):
+        """Waits until this is the reason of Ready; gives the status."""
+
+        def look():
+            build = stage.get("agentbuilds", name, namespace)
+            assert condition(build, "Ready")[1] == reason, json.dumps(build.get("status"), indent=1)
+            return build["status"]
+
+        return stage.eventually(f"{namespace}/{name} says {reason}", look, seconds)
+
+    def test_1_b7_a_crowd_of_builds_does_not_keep_another_namespace_waiting(self):
+        crowd = [self.build("crowd", number) for number in range(CROWD)]
+
+        def begun():
+            statuses = [stage.get("agentbuilds", name, "crowd").get("status", {}) for name in crowd]
+            waiting = [one for one in statuses if one.get("queuedAt")]
+            assert len(waiting) + LIMIT >= CROWD, statuses
+            return len(stage.api.list("pipelineruns", "crowd"))
+
+        before = stage.eventually("the crowd waits for its turns", begun)
+        calm = [self.build("calm", number) for number in range(CALM)]
+        for namespace, names in (("calm", calm), ("crowd", crowd)):
+            for name in names:
+                status = self.until(namespace, name, "Built")
+                self.assertEqual(status["lastBuiltCommit"], self.commit)
+        runs = self.all_runs()
+        self.assertEqual(len(runs), CROWD + CALM, "each was built once")
+        # Never more than the limit ran: a run counts from its creation to its end.
+        ends = sorted(run["status"]["completionTime"] for run in runs)
+        for run in runs:
+            begun = run["metadata"]["creationTimestamp"]
+            still = [one for one in runs if one["metadata"]["creationTimestamp"] <= begun]
+            over = [end for end in ends if end < begun]
+            self.assertLessEqual(len(still) - len(over), LIMIT + 1, "times are whole seconds")
+        # Once the calm ones came, the namespaces took turns.
+        order = [run["metadata"]["namespace"] for run in runs]
+        last = len(order) - 1 - order[::-1].index("calm")
+        taken = order[:last].count("crowd") - before
+        self.assertLessEqual(taken, 2 * CALM + LIMIT, order)
+        self.assertLess(last, len(order) - 1, "the crowd was not done before the calm ones")
+
+    def test_2_b1_a_commit_in_one_of_many_folders_builds_one_image(self):
+        before = {run["metadata"]["name"] for run in self.all_runs()}
+        commit = stage.commit({f"{FOLDER}/a{CROWD - 1:02}/note": "another\n"})
+
+        def look():
+            status = stage.get("agentbuilds", f"a{CROWD - 1:02}", "crowd")["status"]
+            assert status["lastBuiltCommit"] == commit and status["phase"] == "Succeeded", json.dumps(status, indent=1)
+            revisions = [one["status"]["observedRevision"] for one in stage.api.list("agentbuilds", "crowd")]
+            assert all(commit in revision for revision in revisions), revisions
+            return status
+
+        status = stage.eventually("the image is built", look)
+        made = {run["metadata"]["name"] for run in self.all_runs()} - before
+        self.assertEqual(made, {status["pipelineRun"]})
+
+    def test_3_b7_a_quota_without_room_is_the_reason_and_heals(self):
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full", "namespace": "calm"}}
+        stage.apply(quota | {"spec": {"hard": {"pods": "0"}}})
+        stage.eventually("the quota counts", lambda: stage.get("resourcequotas", "full", "calm")["status"]["used"], 60)
+        stage.commit({f"{FOLDER}/a50/note": "quota\n"})
+        name = self.build("calm", 50)
+
+        def told():
+            status = stage.get("agentbuilds", name, "calm").get("status", {})
+            assert "exceeded quota" in status.get("message", ""), json.dumps(status, indent=1)
+            return status
+
+        try:
+            status = stage.eventually("the quota is named", told)
+            self.assertNotEqual(status["phase"], "Succeeded")
+        finally:
+            stage.api.delete("resourcequotas", "calm", "full")
+        self.until("calm", name, "Built")
+
+    def test_4_b6_a_run_that_admission_refuses_is_told_and_made_when_it_may_be(self):
+        group = "admissionregistration.k8s.io/v1"
+        rules = [{"apiGroups": ["tekton.dev"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["pipelineruns"]}]
+        refusal = {"expression": "false", "message": "no builds on Fridays"}
+        meta = {"metadata": {"name": "no-builds"}}
+        only = {"matchLabels": {"kubernetes.io/metadata.name": "calm"}}
+        policy = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": rules}, "validations": [refusal]}
+        binding = {"policyName": "no-builds", "validationActions": ["Deny"], "matchResources": {"namespaceSelector": only}}
+        stage.apply(
+            {"apiVersion": group, "kind": "ValidatingAdmissionPolicy", "spec": policy} | meta,
+            {"apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding} | meta,
+        )
+        try:
+            run = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {"generateName": "x-"}}
+            step = {"name": "s", "image": "i", "command": ["true"]}
+            run["spec"] = {"pipelineSpec": {"tasks": [{"name": "t", "taskSpec": {"steps": [step]}}]}}
+
+            def refused():
+                try:
+                    stage.api.create("pipelineruns", "calm", run, dry_run=True)
+                except Exception as error:  # noqa: BLE001 (whatever it says)
+                    assert "Fridays" in str(error), error
+                    return True
+                raise AssertionError("the policy does not count yet")
+
+            stage.eventually("the policy counts", refused, 60)
+            stage.commit({f"{FOLDER}/a51/note": "policy\n"})
+            name = self.build("calm", 51)
+            status = self.until("calm", name, "PipelineRunRefused")
+            self.assertIn("no builds on Fridays", status["message"])
+        finally:
+            for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+                stage.kubectl("delete", kind, "no-builds")
+        self.until("calm", name, "Built")
+
+    def test_5_b8_a_tekton_that_stands_still_is_told_and_its_return_heals(self):
+        controller = "tekton-pipelines-controller"
+        label = "app.kubernetes.io/component"
+        stage.api.merge("deployments", TEKTON, controller, {"spec": {"replicas": 0}})
+        try:
+            stage.eventually("it is gone", lambda: not stage.api.list("pods", TEKTON, f"{label}=controller"), 90)
+            stage.commit({f"{FOLDER}/a52/note": "tekton\n"})
+            name = self.build("calm", 52)
+
+            def silent():
+                build = stage.get("agentbuilds", name, "calm")
+                assert condition(build, "BuilderAvailable")[1] == "TektonNotResponding", json.dumps(build.get("status"))
+                return build["status"]
+
+            status = stage.eventually("it is told", silent, 180)
+            self.assertEqual(status["phase"], "Building")
+            # The rest of Convoke works.
+            commit = stage.push({"../README.md": "While Tekton stands still.\n"})
+            self.assertTrue(is_ready(stage.get("gitsyncs", NAMESPACE)), commit)
+        finally:
+            stage.api.merge("deployments", TEKTON, controller, {"spec": {"replicas": 1}})
+        self.until("calm", name, "Built")
+        build = stage.get("agentbuilds", name, "calm")
+        self.assertEqual(condition(build, "BuilderAvailable")[:2], ("True", "TektonInstalled"))
+        self.assertEqual(len(stage.api.list("pipelineruns", "calm", f"convoke.dev/name={name}")), 1)
+
+    def test_6_v55_a_dockerfile_that_looks_around_finds_no_credentials(self):
+        token = "--from-literal=token=canary-of-the-repository"
+        stage.kubectl("-n", "calm", "create", "secret", "generic", "of-git", token)
+        stage.kubectl("-n", "calm", "annotate", "secret", "of-git", f"convoke.dev/repositories={self.url}")
+        what = ["--verb=get", "--resource=secrets", "--resource-name=of-git"]
+        stage.kubectl("-n", "calm", "create", "role", "of-git", *what)
+        account = f"--serviceaccount={OPERATOR}:convoke"
+        stage.kubectl("-n", "calm", "create", "rolebinding", "of-git", "--role=of-git", account)
+        files = {f"{FOLDER}/a53/Dockerfile": LOOKS.format(base=stage.in_cluster("agent")), f"{FOLDER}/a53/note": "hostile\n"}
+        stage.commit(files)
+        source = {"git": {"url": self.url, "interval": "5s", "secretRef": {"name": "of-git"}}, "subfolder": "images/many/a53"}
+        name = self.build("calm", 53, strategy="Dockerfile", source=source)
+        status = self.until("calm", name, "Built")
+        # The credentials were there, in the step that clones.
+        (pod,) = stage.api.list("pods", "calm", f"tekton.dev/pipelineRun={status['pipelineRun']}")
+        (volume,) = [one["name"] for one in pod["spec"]["volumes"] if "secret" in one]
+        having = [one["name"] for one in pod["spec"]["containers"] if volume in json.dumps(one.get("volumeMounts"))]
+        self.assertEqual(having, ["step-clone"])
+        self.assertNotIn("kube-api-access", json.dumps(pod))
+        container = {"name": "found", "image": status["builtImage"], "command": ["cat", "/found"], "resources": team.LITTLE}
+        looked = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "found", "namespace": "calm"}}
+        stage.apply(looked | {"spec": {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [container]}})
+        over = lambda: stage.get("pods", "found", "calm")["status"].get("phase") == "Succeeded"  # noqa: E731
+        stage.eventually("what it found is printed", over, 120)
+        found = stage.kubectl("-n", "calm", "logs", "found")
+        self.assertTrue(found.rstrip().endswith("looked"), found[-300:])
+        # It saw the processes of the step, so it would have seen what is there.
+        self.assertIn("/proc/1/root/", found)
+        for canary in ("canary-of-the-repository", "eyJhbGciOi", "kubernetes.io/serviceaccount/token"):
+            self.assertNotIn(canary, found)
+
+    def test_7_t1_a_tool_server_runs_the_digest_of_its_build(self):
+        source = {"gitSync": {}, "subfolder": "images/tools"}
+        output = {"image": f"{NAMESPACE}/tools", "insecure": True}
+        append = {"baseImage": stage.in_cluster("agent"), "command": ["python", "-c", SERVE]}
+        build = {"strategy": "Append", "append": append, "source": source, "output": output}
+        head = {"apiVersion": "convoke.dev/v1alpha1", "metadata": {"name": "tools"}}
+        server = {"buildRef": "tools", "resources": team.LITTLE}
+        files = {
+            "tools-build.json": json.dumps(head | {"kind": "AgentBuild", "spec": build}),
+            "tools-server.json": json.dumps(head | {"kind": "MCPServer", "spec": server}),
+        }
+        digests = []
+        for tool in ("first", "second"):
+            commit = stage.push(files | {"../images/tools/tools.py": tools(tool)})
+
+            def served(commit=commit, tool=tool):
+                status = stage.get("agentbuilds", "tools").get("status", {})
+                assert status.get("lastBuiltCommit") == commit, json.dumps(status, indent=1)
+                found = stage.get("mcpservers", "tools")
+                assert is_ready(found), json.dumps(found.get("status"), indent=1)
+                (pod,) = stage.pods("mcpserver", "tools")
+                assert pod["spec"]["containers"][0]["image"] == status["builtImage"]
+                assert [one["name"] for one in found["status"]["tools"]] == [tool], found["status"]
+                return status["builtImage"]
+
+            digests.append(stage.eventually(f"the tool server has the tool {tool}", served))
+        self.assertNotEqual(*digests)
+        for image in digests:
+            self.assertRegex(image, "@sha256:[0-9a-f]{64}$")
