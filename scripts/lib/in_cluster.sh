@@ -123,7 +123,7 @@ build_is_run() {
 	local base
 	base=$(kubectl get agentbuild reviewer --namespace "$namespace" --ignore-not-found -o 'jsonpath={.spec.append.baseImage}')
 	if [[ $base != "$BASE_IMAGE" ]]; then
-		unbuilt="No build is waited for: AgentBuild reviewer of this repository has another base image than $BASE_IMAGE."
+		unbuilt="No build is waited for: AgentBuild reviewer of this repository has another base image than $BASE_IMAGE. To begin anew, delete $STATE/work and $STATE/remote.git."
 		return
 	fi
 	step "waiting for the image of the agent reviewer"

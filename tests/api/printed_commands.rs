@@ -172,10 +172,11 @@ fn prepare(cluster: &Cluster) -> PathBuf {
     let outside = json!({"mode": "External", "external": {"url": "https://llm.example.com"}});
     let clock = json!({"remote": {"url": "https://tools.example.com/mcp"}});
     let writer = json!({"modelAPI": {"name": "shared"}, "model": "small"});
+    let image = json!({"source": {"gitSync": {}}, "output": {"image": "agents/reviewer"}});
     cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
         namespace("agents"), namespace("newsroom"),
         ours("GitSync", "team", url.clone()), ours("GitSync", "newsroom", url),
-        ours("Agent", "writer", writer), ours("ModelAPI", "openai", outside), ours("MCPServer", "clock", clock),
+        ours("AgentBuild", "reviewer", image), ours("Agent", "writer", writer), ours("ModelAPI", "openai", outside), ours("MCPServer", "clock", clock),
         json!({"apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "openai-key", "namespace": "agents"}}),
         json!({"apiVersion": "v1", "kind": "Secret",
