@@ -7,6 +7,7 @@ Each test goes on where the one before it has stopped: their order is that of th
 
 import base64
 import json
+import shlex
 import shutil
 import socket
 import subprocess
@@ -24,6 +25,7 @@ TEKTON = "tekton-pipelines"
 IMAGE = f"{NAMESPACE}/reviewer"
 SOURCE = "../images/reviewer"
 APPENDED = "../images/appended"
+OWN = "../images/own"
 # Builds run beside other tests.
 PATIENCE_SECONDS = 480
 MODEL_URL = f"http://scripted-model.{OPERATOR}.svc:8000/v1"
@@ -586,6 +588,61 @@ class WithoutADockerfile(unittest.TestCase):
         # Nothing of the base image was sent.
         logs = stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "-c", "step-append")
         self.assertRegex(logs, r"layers of the base image: \d+ there, \d+ mounted, 0 copied")
+
+
+class APipelineOfItsOwn(unittest.TestCase):
+    """`spec.pipeline`: a second Dockerfile is built before that of the image. Needs nothing of the other tests."""
+
+    # A shell would do something with it.
+    WORD = "it's \"$HOME\"; exit 9 #"
+
+    def files(self, expected):
+        """The AgentBuild `own` and its source. The step `try` fails unless its build argument is what is expected."""
+        base = stage.in_cluster("agent")
+        parameters = [
+            {"name": "dockerfile", "value": "Dockerfile.test"},
+            {"name": "build-args", "values": [f"BASE={base}", f"WORD={self.WORD}"]},
+        ]
+        steps = [
+            {"name": "clone", "configMap": "convoke-step-clone"},
+            {"name": "verify", "configMap": "convoke-step-verify", "enabled": False},
+            {"name": "try", "configMap": "convoke-step-build", "parameters": parameters},
+            {"name": "build", "configMap": "convoke-step-build"},
+            {"name": "push", "configMap": "convoke-step-push"},
+        ]
+        build = {
+            "source": {"gitSync": {}, "subfolder": "images/own"},
+            "output": {"image": f"{NAMESPACE}/own", "insecure": True},
+            "buildArgs": {"BASE": base},
+            "pipeline": {"parameters": [{"name": "buildah-image", "value": stage.in_cluster("builder")}], "steps": steps},
+        }
+        head = {"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild", "metadata": {"name": "own"}}
+        tried = f'ARG BASE\nFROM ${{BASE}}\nARG WORD\nRUN test "$WORD" = {shlex.quote(expected)}\n'
+        return {
+            "own-build.json": json.dumps(head | {"spec": build}),
+            f"{OWN}/Dockerfile": DOCKERFILE,
+            f"{OWN}/Dockerfile.test": tried,
+            f"{OWN}/note": "own\n",
+        }
+
+    def ended(self, commit, phase):
+        """Waits until the build of a commit has ended like this; gives its status."""
+
+        def look():
+            status = stage.get("agentbuilds", "own").get("status", {})
+            assert status.get("phase") == phase, json.dumps(status, indent=1)
+            assert status["lastAttemptedCommit"] == commit, json.dumps(status, indent=1)
+            return status
+
+        return stage.eventually(f"{commit} is {phase}", look)
+
+    def test_1_b3_b4_its_steps_run_with_their_parameters(self):
+        status = self.ended(stage.push(self.files("something else")), "Failed")
+        failure = status["failure"]
+        self.assertEqual((failure["step"], failure["reason"], failure["exitCode"]), ("try", "BuildFailed", 30), failure)
+        status = self.ended(stage.push(self.files(self.WORD)), "Succeeded")
+        self.assertEqual([step["name"] for step in status["steps"]], ["clone", "try", "build", "push"])
+        self.assertRegex(status["builtImage"], f"^{REGISTRY}/{NAMESPACE}/own@sha256:[0-9a-f]{{64}}$")
 
 
 if __name__ == "__main__":
