@@ -17,6 +17,7 @@ FOLDER = "../images/many"
 # What a RUN may find of the pod: environments of all processes that it sees, and files where credentials are in other steps.
 LOOKS = r"""FROM {base}
 COPY note /note
+USER 0
 RUN {{ cat /proc/[0-9]*/environ; for root in "" /proc/[0-9]*/root; do \
       ls -la $root/workspace $root/var/run $root/tekton; \
       for place in var/run/secrets run/secrets workspace/git-auth workspace/push-auth tekton/creds tekton/home root; do \
@@ -231,6 +232,7 @@ class BuildsOfManyAgents(unittest.TestCase):
         stage.kubectl("-n", "calm", "create", "role", "of-git", *what)
         account = f"--serviceaccount={OPERATOR}:convoke"
         stage.kubectl("-n", "calm", "create", "rolebinding", "of-git", "--role=of-git", account)
+        stage.bind_to_operator("convoke-builds", "calm")
         files = {f"{FOLDER}/a53/Dockerfile": LOOKS.format(base=stage.in_cluster("agent")), f"{FOLDER}/a53/note": "hostile\n"}
         stage.commit(files)
         source = {"git": {"url": self.url, "interval": "5s", "secretRef": {"name": "of-git"}}, "subfolder": "images/many/a53"}
