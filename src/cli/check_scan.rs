@@ -84,7 +84,10 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let others = if others == 0 { String::new() } else { format!(" (and {others} more)") };
     // Tekton has little room for results.
     let first = first.get(..first.floor_char_boundary(MAX_RESULT)).unwrap_or_default();
-    results(&[(&args.finding_file, &format!("{first}{others}"))])?;
+    // What was found refuses also when nobody can be told of it here.
+    if let Err(failure) = results(&[(&args.finding_file, &format!("{first}{others}"))]) {
+        print(&format!("{}\n", failure.message))?;
+    }
     let (code, whose) = match args.what {
         What::Dependencies => (DEPENDENCY, "the lock files name packages with"),
         What::Image => (IMAGE, "the image has packages with"),

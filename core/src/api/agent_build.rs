@@ -37,9 +37,12 @@ pub struct AgentBuildSpec {
     /// To what the folder is appended, and how. With `strategy: Append`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append: Option<BuildAppend>,
-    /// The Dockerfile, relative to the subfolder. Default Dockerfile.
+    /// The Dockerfile, relative to the subfolder and inside of it. Default Dockerfile.
     #[serde(default = "default_dockerfile")]
-    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$"))]
+    #[schemars(
+        length(min = 1, max = 256),
+        regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/\.?[A-Za-z0-9_][A-Za-z0-9._-]*)*$")
+    )]
     pub dockerfile: String,
     /// Names the pipeline template: ConfigMap `pipeline-template-<mode>`. Default dev.
     #[serde(default = "default_mode")]

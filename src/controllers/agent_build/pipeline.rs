@@ -16,7 +16,9 @@ use crate::api::build_pipeline::{
 };
 
 /// The parameters from the spec that it may set: two steps may build two Dockerfiles. All others of [`FROM_SPEC`] say which build it is.
-const OVERRIDABLE: [&str; 2] = ["dockerfile", "build-args"];
+const OVERRIDABLE: [&str; 2] = [DOCKERFILE, "build-args"];
+/// The path of a Dockerfile.
+const DOCKERFILE: &str = "dockerfile";
 /// The workspaces with credentials.
 const CREDENTIALS: [&str; 2] = [WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH];
 
@@ -46,9 +48,9 @@ pub fn apply(
         steps.iter().map(|step| (format!("step {} of spec.pipeline", step.name), &step.parameters)),
     );
     for (place, list) in lists {
-        for BuildParameter { name, .. } in list {
-            if let Some(why) = refused(template, name) {
-                let (place, name) = (place.clone(), name.clone());
+        for parameter in list {
+            if let Some(why) = refused(template, parameter) {
+                let (place, name) = (place.clone(), parameter.name.clone());
                 errors.push(TemplateError::ParameterNotAllowed { place, name, why });
             }
         }
@@ -74,15 +76,25 @@ pub fn apply(
 }
 
 /// Why an AgentBuild may not set a parameter of a template.
-fn refused(template: &Template, name: &str) -> Option<String> {
+fn refused(template: &Template, parameter: &BuildParameter) -> Option<String> {
+    let name = parameter.name.as_str();
     if is_set_by_convoke(name) {
         return Some(
             "it is set by Convoke, from spec.source, spec.output, spec.strategy or spec.append"
                 .into(),
         );
     }
+    // The build key has the source folder, and nothing outside of it.
+    if name == DOCKERFILE && !parameter.value.as_deref().is_none_or(is_inside) {
+        return Some("it must be a path inside of the source folder, without \"..\"".into());
+    }
     let is_fixed = template.fixed_parameters.iter().any(|fixed| fixed == name);
     is_fixed.then(|| format!("template {} fixes it", template.name))
+}
+
+/// Whether a relative path stays where it begins, links aside.
+fn is_inside(path: &str) -> bool {
+    path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 fn is_set_by_convoke(name: &str) -> bool {

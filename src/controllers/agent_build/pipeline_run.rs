@@ -42,6 +42,8 @@ const OUTPUT_REGISTRY: &str = "output-registry";
 const MAX_NAME: usize = 63;
 /// The group that may write to the shared workspace: that of steps that need no root.
 const GROUP: i64 = 65532;
+/// The most bytes of a PipelineRun. etcd stores 1.5 MiB, and Tekton repeats the pipeline in its status.
+const MAX_RUN: usize = 512 << 10;
 
 /// Why an AgentBuild cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +78,11 @@ pub enum SpecError {
     /// A parameter that the template requires, and that the AgentBuild leaves empty.
     #[error("the template asks for {}, which is empty", field_of(.0))]
     RequiredEmpty(String),
+    /// The API server could not store the run.
+    #[error(
+        "the PipelineRun would have {0} bytes, and the most are {MAX_RUN}; use fewer steps, or fewer and shorter parameters"
+    )]
+    TooLarge(usize),
     /// A value that Tekton or Kubernetes would change.
     #[error("parameter {0}: the value must not contain \"$(\"")]
     UnsafeValue(&'static str),
@@ -92,6 +99,7 @@ impl SpecError {
             Self::InvalidBaseImage(_) => "InvalidBaseImage",
             Self::NothingAppends => "StrategyNotSupported",
             Self::MissingParameter { .. } | Self::RequiredEmpty(_) => "MissingParameter",
+            Self::TooLarge(_) => "PipelineRunTooLarge",
             Self::UnsafeValue(_) => "UnsafeValue",
         }
     }
@@ -288,7 +296,8 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
     if let Some(status) = status {
         manifest["spec"]["status"] = status.into();
     }
-    Ok(manifest)
+    let size = manifest.to_string().len();
+    if size > MAX_RUN { Err(SpecError::TooLarge(size)) } else { Ok(manifest) }
 }
 
 /// Whether all conditions of a step hold.
@@ -338,6 +347,7 @@ fn spec_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, 
     let command = append.map(|append| append.command.clone()).unwrap_or_default();
     let mut values = key_values(spec, registry);
     values.extend([
+        (OUTPUT_REGISTRY, text(spec.output.registry.as_deref().unwrap_or_default())),
         ("build-args", ParameterValue::List(build_args)),
         ("append-into", text(append.map_or("", |append| &append.into))),
         ("append-command", ParameterValue::List(command)),
@@ -388,7 +398,6 @@ fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, S
     }
     let mut values = spec_values(spec, registry);
     values.extend([
-        (OUTPUT_REGISTRY, text(spec.output.registry.as_deref().unwrap_or_default())),
         ("repo-url", text(&source.url)),
         ("revision", text(&source.commit)),
         ("tag", ParameterValue::Text(tag(&spec.output.tag, &source.commit)?)),

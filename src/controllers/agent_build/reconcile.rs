@@ -34,6 +34,8 @@ use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The time after which a build is reconciled again that waits for something that no watch shows.
 const UNWATCHED_RECHECK: Duration = Duration::from_secs(60);
+/// The same for a build whose pod does not run yet.
+const HELD_UP_RECHECK: Duration = Duration::from_secs(10);
 
 /// The AgentBuild of one reconcile.
 pub struct Subject<'a> {
@@ -481,6 +483,8 @@ fn next(finding: &Finding<'_>) -> Next {
         Finding::Key(KeyFinding { decision: Decision::Wait(Wait::Turn), .. }) => {
             Next::After(UNWATCHED_RECHECK)
         }
+        // What is told must not be told for long when it is over.
+        Finding::Key(KeyFinding { held_up: Some(_), .. }) => Next::After(HELD_UP_RECHECK),
         // No event tells that Tekton stays silent, and none what a pod waits for.
         Finding::Key(KeyFinding { decision, .. })
             if decision.waits_for().is_some_and(Run::is_running) =>

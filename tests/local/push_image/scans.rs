@@ -131,6 +131,12 @@ fn b3_a_report_is_judged_and_only_a_whole_one() {
     assert!(said.starts_with("uv.lock: p000 1.0 (PyPI) has OSV-0, high (7.5), no fixed version"));
     assert!(said.ends_with(" (and 59 more)") && said.len() < 350, "{said}");
 
+    // What is found refuses also where nobody can be told of it.
+    let unwritable = text(folder.path());
+    let fixed = ["check-scan", "--what", "image", "--report", text(&file)];
+    let run = convoke([&fixed[..], &["--finding-file", unwritable]].concat());
+    assert_eq!(run.code, 42, "{run:?}");
+
     for (more, left_out) in [
         (&["--minimum-severity", "critical"][..], "60 less bad"),
         (&["--ignore-unfixed", "true"], "60 without a fix"),

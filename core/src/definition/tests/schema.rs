@@ -399,6 +399,20 @@ fn b11_g10_what_does_not_go_with_append_is_refused_offline() {
 }
 
 #[test]
+fn b1_g10_a_dockerfile_outside_of_the_source_folder_is_refused_offline() {
+    let build = |dockerfile: &str| {
+        let spec = json!({"source": {"gitSync": {}}, "output": {"image": "a"}, "dockerfile": dockerfile});
+        findings(Kind::AgentBuild, spec)
+    };
+    for path in ["Dockerfile", "a/.docker/Dockerfile", "a/b-c_d/Dockerfile..old"] {
+        assert_eq!(build(path), [], "{path}");
+    }
+    for path in ["../Dockerfile", "a/../../Dockerfile", "a/..", "/Dockerfile", "a//b", "a/"] {
+        assert_eq!(build(path), [("/spec/dockerfile".to_owned(), code::VALUE)], "{path}");
+    }
+}
+
+#[test]
 fn b3_b4_g10_a_pipeline_that_is_not_allowed_is_refused_offline() {
     let build = |pipeline: Value| {
         let spec =

@@ -127,6 +127,19 @@ fn b4_what_names_the_build_is_not_for_an_agent_build_to_set() {
         assert_eq!(problems(&json!({}), &own), [wrong("step a of spec.pipeline")]);
     }
     assert_eq!(refused, 13);
+    for (path, is_refused) in [
+        ("test/.docker/Dockerfile", false),
+        ("Dockerfile..old", false),
+        ("", true),
+        ("/Dockerfile", true),
+        ("../shared/Dockerfile", true),
+        ("a/../../shared/Dockerfile", true),
+        ("a/..", true),
+    ] {
+        let all = json!({"parameters": [{"name": "dockerfile", "value": path}]});
+        let said = problems(&json!({}), &all);
+        assert_eq!(said.iter().any(|one| one.contains("inside of the source folder")), is_refused, "{path}: {said:?}");
+    }
     let may = json!({"parameters": parameter("dockerfile")});
     assert!(resolved(&json!({}), &may).is_ok());
 }

@@ -470,6 +470,20 @@ fn task_parameters(run: &Value) -> BTreeMap<String, Value> {
 }
 
 #[test]
+fn b4_a_run_that_could_not_be_stored_is_not_made() {
+    let step = |n: usize| json!({"name": format!("s{n}"), "configMap": "convoke-step-build", "parameters": [
+        {"name": "build-args", "values": vec!["ä".repeat(500); 32]},
+    ]});
+    let clone = json!({"name": "clone", "configMap": "convoke-step-clone"});
+    let push = json!({"name": "push", "configMap": "convoke-step-push"});
+    let steps: Vec<_> = std::iter::once(clone).chain((0..20).map(step)).chain([push]).collect();
+    let (spec, template) = with_pipeline(json!({"steps": steps}));
+    let error = rendered(&spec, &template.expect("resolved")).expect_err("too large");
+    assert_eq!(error.reason(), "PipelineRunTooLarge");
+    assert!(error.to_string().contains("use fewer steps"), "{error}");
+}
+
+#[test]
 fn b3_b4_an_agent_build_changes_the_shipped_pipeline() {
     let hostile = "quay.io/x/buildah:1 \"; rm -rf /\n#";
     let (spec, template) = with_pipeline(json!({
