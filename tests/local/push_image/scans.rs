@@ -134,7 +134,7 @@ fn b3_a_report_is_judged_and_only_a_whole_one() {
     // What is found refuses also where nobody can be told of it.
     let unwritable = text(folder.path());
     let fixed = ["check-scan", "--what", "image", "--report", text(&file)];
-    let run = convoke([&fixed[..], &["--finding-file", unwritable]].concat());
+    let run = convoke(&[&fixed[..], &["--finding-file", unwritable]].concat());
     assert_eq!(run.code, 42, "{run:?}");
 
     for (more, left_out) in [

@@ -401,7 +401,8 @@ fn b11_g10_what_does_not_go_with_append_is_refused_offline() {
 #[test]
 fn b1_g10_a_dockerfile_outside_of_the_source_folder_is_refused_offline() {
     let build = |dockerfile: &str| {
-        let spec = json!({"source": {"gitSync": {}}, "output": {"image": "a"}, "dockerfile": dockerfile});
+        let spec =
+            json!({"source": {"gitSync": {}}, "output": {"image": "a"}, "dockerfile": dockerfile});
         findings(Kind::AgentBuild, spec)
     };
     for path in ["Dockerfile", "a/.docker/Dockerfile", "a/b-c_d/Dockerfile..old"] {

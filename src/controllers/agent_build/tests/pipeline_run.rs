@@ -471,9 +471,11 @@ fn task_parameters(run: &Value) -> BTreeMap<String, Value> {
 
 #[test]
 fn b4_a_run_that_could_not_be_stored_is_not_made() {
-    let step = |n: usize| json!({"name": format!("s{n}"), "configMap": "convoke-step-build", "parameters": [
-        {"name": "build-args", "values": vec!["ä".repeat(500); 32]},
-    ]});
+    let step = |n: usize| {
+        json!({"name": format!("s{n}"), "configMap": "convoke-step-build", "parameters": [
+            {"name": "build-args", "values": vec!["ä".repeat(500); 32]},
+        ]})
+    };
     let clone = json!({"name": "clone", "configMap": "convoke-step-clone"});
     let push = json!({"name": "push", "configMap": "convoke-step-push"});
     let steps: Vec<_> = std::iter::once(clone).chain((0..20).map(step)).chain([push]).collect();
