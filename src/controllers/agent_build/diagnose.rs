@@ -13,10 +13,10 @@ use crate::cluster::client::{CallError, call};
 
 /// The last lines of a log that are read.
 const LOG_LINES: i64 = 60;
-/// How long a pod may take to start until Tekton is asked what it waits for.
-const MAX_START: SignedDuration = SignedDuration::from_secs(30);
 /// The most bytes of them.
 const MAX_LOG_BYTES: i64 = 1 << 20;
+/// How long a pod may take to start until Tekton is asked what it waits for.
+const MAX_START: SignedDuration = SignedDuration::from_secs(30);
 
 /// How a run ended.
 #[derive(Debug, Default)]

@@ -468,20 +468,16 @@ fn live_object(key: &Key, entry: &Entry<Managed<AgentBuild>>) -> Option<Arc<Agen
 /// When to reconcile a build again.
 fn next(finding: &Finding<'_>) -> Next {
     match finding {
-        // Neither ConfigMaps nor the runs of strangers are watched.
+        // Neither ConfigMaps nor the runs of strangers are watched, and another build may have given up its turn without a word.
         Finding::Broken(_)
         | Finding::Refused(..)
         | Finding::Key(KeyFinding {
-            decision: Decision::Conflict(_) | Decision::Leftover(_),
+            decision: Decision::Conflict(_) | Decision::Leftover(_) | Decision::Wait(Wait::Turn),
             ..
         }) => Next::After(UNWATCHED_RECHECK),
         Finding::Key(KeyFinding { decision: Decision::Wait(Wait::Retry(at)), .. }) => {
             let left = at.duration_since(Timestamp::now());
             Next::After(left.try_into().unwrap_or_default())
-        }
-        // Another build may have given up its turn without a word.
-        Finding::Key(KeyFinding { decision: Decision::Wait(Wait::Turn), .. }) => {
-            Next::After(UNWATCHED_RECHECK)
         }
         // What is told must not be told for long when it is over.
         Finding::Key(KeyFinding { held_up: Some(_), .. }) => Next::After(HELD_UP_RECHECK),

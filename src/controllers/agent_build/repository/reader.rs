@@ -165,15 +165,12 @@ impl Reader {
         let fetched = newest.fetch_newest(&remote, &key.namespace, max_age, is_known, &mut trace);
         let fetched = fetched.await;
         self.age = trace.asked.map_or(Duration::ZERO, |(_, age)| age);
-        match (fetched?, seen) {
-            (Some(Fetched { revision, permit: _permit, .. }), _) => {
-                let source = read(&remote, &revision, &poll.place).await?;
-                Ok(Seen { revision, source })
-            }
-            (None, Some(seen)) => Ok(seen.clone()),
+        let Some(Fetched { revision, permit: _permit, .. }) = fetched? else {
             // Only a commit that was seen is known.
-            (None, None) => Err(GitError::Busy.into()),
-        }
+            return self.seen.clone().ok_or_else(|| GitError::Busy.into());
+        };
+        let source = read(&remote, &revision, &poll.place).await?;
+        Ok(Seen { revision, source })
     }
 }
 
