@@ -10,3 +10,4 @@ mod hostile_folder;
 mod layers;
 mod policies;
 mod push_image;
+mod steps;
