@@ -17,7 +17,7 @@ mod versions;
 mod registry;
 use crate::support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
