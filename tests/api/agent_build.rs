@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod append;
+mod blocked;
 mod credentials;
 mod modes;
 mod owner;
@@ -38,7 +39,8 @@ use convoke::sync::published::build_sources::{Absence, BuildSources, CommitBuild
 use convoke_core::cluster::account::OperatorAccount;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
+    PatchParams, PostParams,
 };
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};

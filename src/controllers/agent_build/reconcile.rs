@@ -295,7 +295,9 @@ impl Controller {
                 Ok(begun.map(|()| Some(run)))
             }
             Ok(run) => Ok(Ok(Some(run))),
-            Err(error) if error.is_forbidden() || error.is_invalid() => {
+            Err(error)
+                if error.is_forbidden() || error.is_invalid() || error.is_webhook_failure() =>
+            {
                 Ok(Err(BuildProblem::run_refused(&error)))
             }
             Err(error) => Err(error),

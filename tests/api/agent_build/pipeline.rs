@@ -132,8 +132,7 @@ async fn b3_of_many_missing_steps_three_are_looked_for() {
     let team = Team::new(&cluster).await;
     let controller = team.start();
     let names: Vec<_> = (1..=9).map(|number| format!("missing-{number}")).collect();
-    let steps: Vec<_> =
-        names.iter().map(|name| json!({"name": name, "configMap": name})).collect();
+    let steps: Vec<_> = names.iter().map(|name| json!({"name": name, "configMap": name})).collect();
     let since = cluster.audit_mark();
     team.apply_build("reviewer", &json!({"pipeline": {"steps": steps}}));
     team.commit(&controller, "reviewer", '1', Some('a'));
