@@ -11,6 +11,7 @@ mod pipeline;
 mod rendered;
 mod repository;
 mod reuse;
+mod rolled_back;
 mod team;
 mod versions;
 

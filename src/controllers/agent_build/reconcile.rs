@@ -437,6 +437,7 @@ impl Controller {
         };
         new.history = records(&new.history, runs.iter().map(|run| &run.value), &build.spec.history);
         take_what_ended(&mut new, old);
+        self.rollouts.tell(key, build.metadata.generation.unwrap_or_default(), &mut new);
         let target =
             Target { client: &self.client, store: self.builds.as_ref(), key, uid: &entry.uid };
         controllers::status::write::<AgentBuild, _>(&self.events, &target, Some(old), &new).await?;
