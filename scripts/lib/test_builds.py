@@ -436,6 +436,19 @@ class WithoutADockerfile(unittest.TestCase):
         logs = stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "-c", "step-append")
         self.assertRegex(logs, r"layers of the base image: \d+ there, \d+ mounted, 0 copied")
 
+    def test_2_b5_a_pod_that_is_refused_names_the_choices(self):
+        stage.push({f"{SOURCE}/note": "refused\n"})
+
+        def refused():
+            status = stage.get("agentbuilds", "reviewer").get("status", {})
+            assert status.get("failure", {}).get("reason") == "PodRefused", json.dumps(status, indent=1)
+            return status["message"]
+
+        message = stage.eventually("the pod is refused", refused)
+        self.assertIn("violates PodSecurity", message)
+        self.assertIn("--build-namespace", message)
+        self.assertIn("strategy: Append", message)
+
 
 if __name__ == "__main__":
     unittest.main()

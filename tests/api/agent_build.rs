@@ -5,6 +5,7 @@
 mod append;
 mod blocked;
 mod credentials;
+mod elsewhere;
 mod modes;
 mod owner;
 mod pipeline;

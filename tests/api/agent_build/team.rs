@@ -19,6 +19,16 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) fn start(client: &Client, limits: Limits, registry: &str) -> Self {
+        Self::start_in(client, limits, registry, None)
+    }
+
+    /// The same with `--build-namespace`.
+    pub(super) fn start_in(
+        client: &Client,
+        limits: Limits,
+        registry: &str,
+        build_namespace: Option<&str>,
+    ) -> Self {
         let mut tasks = JoinSet::new();
         let stores = Stores::new();
         let sources = BuildSources::new();
@@ -28,6 +38,7 @@ impl Controller {
             internal_registry: Some(registry.into()),
             operator_namespace: "convoke-system".into(),
             operator_image: Some("registry.test:5000/convoke:1".into()),
+            build_namespace: build_namespace.map(str::to_owned),
             limits,
             operator: OperatorAccount::new("convoke-system"),
             // As with --allow-insecure-git: the Git servers of tests are on loopback.
