@@ -12,6 +12,7 @@
 //!
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
+mod again;
 mod apply;
 pub mod builder;
 mod credentials;
@@ -39,8 +40,10 @@ mod resolve;
 pub mod resolve_template;
 mod reuse;
 pub mod run;
+pub mod signing;
 mod stage;
 pub mod status;
+mod summary;
 pub mod tekton;
 pub mod template;
 pub mod template_error;
@@ -57,6 +60,7 @@ use self::own_image::OwnImage;
 use self::questions::Questions;
 use self::repository::Polls;
 use self::reuse::Proofs;
+use self::signing::Signing;
 use self::tekton::Tekton;
 pub use self::turns::Limits;
 use self::turns::Turns;
@@ -114,6 +118,7 @@ pub fn start<E: Send + 'static>(
     let builds = stores.agent_builds.clone();
     let tekton = Arc::new(Tekton::default());
     let proofs = Proofs::new(client.clone(), operator_namespace.clone());
+    let signing = Signing::new(operator_namespace.clone());
     let endpoints = internal_registry.as_deref().map(internal::endpoints).unwrap_or_default();
     let to_registries = dialler.trusting(endpoints);
     sources.notify(queue.clone());
@@ -147,6 +152,7 @@ pub fn start<E: Send + 'static>(
         dialler,
         to_registries,
         proofs: proofs.clone(),
+        signing,
         asked: Questions::default(),
         lags: Debounce::default(),
     });
@@ -199,6 +205,7 @@ struct Controller {
     /// The dialler for registries. It also reaches the operator's own one.
     to_registries: Dialler,
     proofs: Arc<Proofs>,
+    signing: Signing,
     /// What registries were asked.
     asked: Questions,
     /// Builds whose live object is not the one of their newest commit, and since when.

@@ -8,10 +8,13 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::pipeline_run::{ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, without_tag};
+use super::signing::statement;
 use super::template::{BASE_RESULT, DIGEST_RESULTS, URL_RESULT};
 use crate::api::keys;
 use crate::cluster::reflector::View;
 
+/// Annotation on a PipelineRun whose image is attested: the digest of the envelope.
+pub const PROVENANCE: &str = "convoke.dev/provenance";
 /// The most bytes that are kept of a message of Tekton.
 const MAX_MESSAGE: usize = 1024;
 
@@ -66,6 +69,11 @@ pub enum RunOutcome {
         /// `sha256:…`
         digest: String,
     },
+    /// The same, and what it has built is to be attested first.
+    Unattested {
+        /// `sha256:…`
+        digest: String,
+    },
     /// It failed, or it names no usable digest.
     Failed {
         /// Reason, CamelCase.
@@ -82,6 +90,12 @@ impl Run {
         self.outcome == RunOutcome::Running
     }
 
+    /// Whether it has succeeded, and what it has built is not attested yet.
+    #[must_use]
+    pub fn is_unattested(&self) -> bool {
+        matches!(self.outcome, RunOutcome::Unattested { .. })
+    }
+
     /// Reads a PipelineRun. Nothing in it is trusted to be there or to be of the right type.
     #[must_use]
     pub fn read(object: &DynamicObject) -> Self {
@@ -93,6 +107,7 @@ impl Run {
         let status = object.data.get("status").unwrap_or(&Value::Null);
         let time = |key: &str| status[key].as_str()?.parse().ok();
         let image = annotation(IMAGE);
+        let waits = statement::is_asked(&object.data["spec"]) && annotation(PROVENANCE).is_none();
         Self {
             name: meta.name.clone().unwrap_or_default(),
             owner_uid: owner.map(|owner| owner.uid.clone()),
@@ -114,7 +129,10 @@ impl Run {
             base_digest: result(status, BASE_RESULT)
                 .filter(|digest| is_digest(digest))
                 .map(str::to_owned),
-            outcome: outcome(status, image.as_deref()),
+            outcome: match outcome(status, image.as_deref()) {
+                RunOutcome::Built { digest } if waits => RunOutcome::Unattested { digest },
+                outcome => outcome,
+            },
             image,
         }
     }
