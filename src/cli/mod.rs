@@ -26,6 +26,7 @@ mod templates;
 mod terminal;
 mod trace;
 mod validate;
+mod verify;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -78,6 +79,8 @@ enum Command {
     Cancel(builds::Args),
     /// Show where the newest commit of an agent or a tool server is, from Git to its pods
     Trace(trace::Args),
+    /// Verify the provenance of an image that was built
+    Verify(Box<verify::Args>),
     /// Push an image from an OCI image layout to its registry; a step of builds does it
     #[command(hide = true)]
     PushImage(Box<push_image::Args>),
@@ -137,6 +140,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Rebuild(args) => builds::rebuild(&args),
         Command::Cancel(args) => builds::cancel(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Verify(args) => verify::run(*args),
         Command::PushImage(args) => push_image::run(*args),
         Command::AppendImage(args) => append_image::run(*args),
         Command::ExportImage(args) => export_image::run(&args),

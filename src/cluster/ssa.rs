@@ -155,6 +155,24 @@ pub async fn cancel(
     call(api.patch(name, &params, &Patch::Merge(&patch))).await
 }
 
+/// Annotates the object with this UID, at any version.
+///
+/// # Errors
+/// The call's error; a conflict when it is another object by now.
+pub async fn annotate(
+    api: &Api<DynamicObject>,
+    name: &str,
+    uid: &str,
+    annotations: &[(&str, &str)],
+) -> Result<DynamicObject, CallError> {
+    let annotations: serde_json::Map<_, _> =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    let patch = json!({"metadata": {"uid": uid, "annotations": annotations}});
+    let manager = Some(CONTROLLER_MANAGER.to_owned());
+    let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+    call(api.patch(name, &params, &Patch::Merge(&patch))).await
+}
+
 /// Removes `spec.status` of the PipelineRun with this UID if it is this word: Tekton begins with a run that it was told to leave pending.
 /// Tekton may write the status meanwhile, so any version will do.
 ///

@@ -26,6 +26,8 @@ pub enum Reason {
     Retrying,
     /// The PipelineRun runs.
     Building,
+    /// The image is built, and its provenance is not in the registry yet.
+    ProvenancePending,
     /// The source changed, but `spec.trigger.onCommit` is false.
     TriggerOff,
     /// Tekton is not there.
@@ -40,7 +42,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::RollingOut,
         Self::Replacing,
         Self::WaitingForDependencies,
@@ -52,6 +54,7 @@ impl Reason {
         Self::Queued,
         Self::Retrying,
         Self::Building,
+        Self::ProvenancePending,
         Self::TriggerOff,
         Self::BuilderUnavailable,
         Self::SourcePending,
@@ -74,6 +77,7 @@ impl Reason {
             Self::Queued => "Queued",
             Self::Retrying => "Retrying",
             Self::Building => "Building",
+            Self::ProvenancePending => "ProvenancePending",
             Self::TriggerOff => "TriggerOff",
             Self::BuilderUnavailable => "BuilderUnavailable",
             Self::SourcePending => "SourcePending",

@@ -14,11 +14,15 @@
 //! pull     manifests and blobs of a base image, and blobs that go on to another registry
 //! append   a folder, a base image, and the image that becomes of them
 //! fetch    asks for manifests
+//! attestations (pure) what is signed about an image, as cosign keeps it
+//! attest   writes and reads that
 //! ```
 //! What is in a layout or a folder is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
 //! dialler the caller gives.
 
 pub mod append;
+mod attest;
+pub mod attestations;
 pub mod auth;
 pub mod base;
 pub mod client;

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod append;
+mod attest;
 mod blocked;
 mod credentials;
 mod elsewhere;

@@ -18,6 +18,7 @@ const LEFT_OUT: [(&str, &[&str]); 3] = [
     (
         "needs files",
         &[
+            "kubectl -n convoke-system create secret generic convoke-signing --from-file=key.pem",
             "kubectl create secret generic newsroom-signers --from-file=team.asc --from-file=team.sshpub",
             "kubectl create secret generic newsroom-git --from-file=identity=newsroom --from-file=known_hosts",
         ],

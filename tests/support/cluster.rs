@@ -253,11 +253,13 @@ impl Cluster {
                 })
             })
             .into();
-        items.push(json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": format!("convoke-hmac-{namespace}"), "namespace": "convoke-system"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "convoke-hmac"},
-            "subjects": subjects,
+        items.extend(["convoke-hmac", "convoke-signing"].map(|role| {
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+                "metadata": {"name": format!("{role}-{namespace}"), "namespace": "convoke-system"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+                "subjects": subjects,
+            })
         }));
         self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}));
     }

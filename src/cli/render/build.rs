@@ -18,6 +18,8 @@ use crate::cli::{FOUND, Failure, USAGE, escaped, print};
 use crate::controllers::agent_build::key::build_key;
 use crate::controllers::agent_build::own_image::PUBLISHED;
 use crate::controllers::agent_build::pipeline_run::{Build, render, template_hash};
+use crate::controllers::agent_build::resolve_template::ResolvedTemplate;
+use crate::controllers::agent_build::signing::statement::{Asked, PipelineOf, ask};
 use crate::definition::Context;
 use crate::git::{self, GitError, open_local};
 use convoke_core::sync::commit::source_at::SourceAt;
@@ -91,6 +93,8 @@ fn pipeline_run(args: &Args, loaded: &Loaded) -> Result<Value, Failure> {
         let hint = "--templates names a folder with templates and steps of your own";
         Failure::new(FOUND, error).hint(hint)
     })?;
+    let of_operator = args.templates.is_none();
+    let template = ResolvedTemplate { of_operator, ..template };
     let source = source(args, loaded, &spec)?;
     let wrong = |error: String| Failure::new(FOUND, format!("AgentBuild {}: {error}", args.name));
     let key = build_key(&spec, &source, registry, &template_hash(&template, &spec, registry), None)
@@ -108,7 +112,18 @@ fn pipeline_run(args: &Args, loaded: &Loaded) -> Result<Value, Failure> {
         attempt: 1,
         template: &template,
     };
-    render(&build).map_err(|error| wrong(error.to_string()))
+    let mut run = render(&build).map_err(|error| wrong(error.to_string()))?;
+    if template.provenance {
+        // Whose it is says the cluster, and so does the ref.
+        let asked = Asked {
+            mode: spec.mode.clone(),
+            pipeline_of: PipelineOf::of(&template),
+            reference: None,
+            tree: source.subfolder_tree.clone(),
+        };
+        ask(&mut run, &asked);
+    }
+    Ok(run)
 }
 
 /// The spec of an AgentBuild of the folder.

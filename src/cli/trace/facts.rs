@@ -325,6 +325,7 @@ pub fn run_state(object: Option<&DynamicObject>, uid: Option<&str>) -> String {
             RunOutcome::Running if !run.started => "has not begun".to_owned(),
             RunOutcome::Running => "runs".to_owned(),
             RunOutcome::Built { .. } => "succeeded".to_owned(),
+            RunOutcome::Unattested { .. } => "succeeded, and is not attested yet".to_owned(),
             RunOutcome::Failed { reason, .. } => format!("failed ({reason})"),
         },
     }

@@ -132,6 +132,10 @@ fn at_build(trace: &Trace) -> Option<Stuck> {
     let logs = format!("convoke logs build/{name} -n {namespace}");
     let rebuild = format!("convoke rebuild build/{name} -n {namespace}");
     match (phase.as_str(), ready.reason.as_str()) {
+        ("Building", reason @ "ProvenancePending") => {
+            let why = format!("AgentBuild {name} waits{}", because(reason, &ready.message));
+            stuck(why, describe())
+        }
         ("Building", reason) => {
             let why = format!("AgentBuild {name} is under way{}", because(reason, &ready.message));
             stuck(why, format!("{logs} -f"))

@@ -67,7 +67,7 @@ impl Controller {
             let files = if *workspace == WORKSPACE_GIT_AUTH {
                 self.of_git(subject, resolved).await
             } else {
-                self.of_registry(subject, resolved).await
+                self.of_registry(subject, &resolved.registry).await
             };
             all.insert(*workspace, files.map_err(|error| BuildProblem::of_credentials(&error))?);
         }
@@ -86,12 +86,11 @@ impl Controller {
     pub(super) async fn of_registry(
         &self,
         subject: &Subject<'_>,
-        resolved: &Resolved,
+        registry: &str,
     ) -> Result<Files, SourceError> {
         let (namespace, spec) = (subject.key.namespace.as_str(), &subject.build.spec);
         let name = spec.output.secret_ref.as_ref().map_or("", |secret| secret.name.as_str());
         let secret = Named { namespace, name, field: "spec.output.secretRef", purpose: REGISTRY };
-        let registry = resolved.registry.as_str();
         let image = repository(spec, registry);
         let insecure = spec.output.insecure;
         let entry = if insecure { format!("http://{image}") } else { image.clone() };

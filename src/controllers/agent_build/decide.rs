@@ -190,6 +190,9 @@ pub fn decide<'a>(status: &'a AgentBuildStatus, candidate: &Candidate<'a>) -> De
     }
     let cancelled = candidate.asked.cancel == Some(key.as_str());
     let newest = candidate.newest();
+    if let Some(run) = candidate.ours().find(|run| run.is_unattested()) {
+        return Decision::Show(run);
+    }
     if let Some(run) = newest.filter(|run| run.is_running()) {
         let stop = cancelled && !run.stopping;
         return if stop { Decision::Cancel(run) } else { Decision::Show(run) };

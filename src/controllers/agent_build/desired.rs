@@ -6,6 +6,7 @@ use super::pipeline_run::{self, Build, RunSecrets};
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
 use super::resolve::Resolved;
+use super::signing::statement::{Asked, ask};
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The PipelineRun of a key, as this try of it.
@@ -18,9 +19,10 @@ pub fn manifest(
     resolved: &Resolved,
     attempt: u32,
     secrets: Option<&RunSecrets>,
+    provenance: Option<&Asked>,
 ) -> Result<Value, BuildProblem> {
     let Resolved { registry, template, key, access: _, parameters: _ } = resolved;
-    let run = pipeline_run::render(&Build {
+    let mut run = pipeline_run::render(&Build {
         namespace: &subject.key.namespace,
         at: subject.place.elsewhere(),
         name: &subject.key.name,
@@ -33,5 +35,8 @@ pub fn manifest(
         template,
         secrets,
     })?;
+    if let Some(asked) = provenance {
+        ask(&mut run, asked);
+    }
     Ok(run)
 }

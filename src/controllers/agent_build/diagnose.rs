@@ -56,6 +56,13 @@ pub async fn diagnose(
             }
             None
         }
+        RunOutcome::Unattested { .. } => {
+            let is_this = old.pipeline_run.as_deref() == Some(run.name.as_str());
+            if is_this && !old.steps.is_empty() {
+                return Ok(told(None));
+            }
+            None
+        }
         RunOutcome::Failed { .. } => {
             let known = old.failure.as_ref().filter(|known| known.pipeline_run == run.name);
             if known.is_some() {

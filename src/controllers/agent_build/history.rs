@@ -53,7 +53,8 @@ fn is_good(record: &BuildRecord) -> bool {
 /// The record of a run that has ended.
 fn record(run: &Run) -> Option<BuildRecord> {
     let result = match &run.outcome {
-        RunOutcome::Running => return None,
+        // It counts when it is attested.
+        RunOutcome::Running | RunOutcome::Unattested { .. } => return None,
         RunOutcome::Built { .. } => BuildResult::Succeeded,
         RunOutcome::Failed { .. } => match failure(run, None)?.reason.as_str() {
             SUPERSEDED => BuildResult::Superseded,
@@ -104,10 +105,24 @@ pub fn take_what_ended(new: &mut AgentBuildStatus, old: &AgentBuildStatus) {
     }
 }
 
-/// Whether a PipelineRun of this build is one too many. What runs stays, and so does the one that the status tells.
+/// The names of the newest runs that wait to be attested: as many as there may be of builds that made an image.
 #[must_use]
-pub fn is_surplus(run: &Run, status: &AgentBuildStatus) -> bool {
+pub fn unattested<'a>(
+    runs: impl IntoIterator<Item = &'a Run>,
+    limits: &BuildHistory,
+) -> Vec<&'a str> {
+    let mut all: Vec<_> = runs.into_iter().filter(|run| run.is_unattested()).collect();
+    all.sort_by_key(|run| std::cmp::Reverse(run.began.or(run.created)));
+    let most = usize::try_from(limits.successful).unwrap_or(usize::MAX);
+    all.into_iter().take(most).map(|run| run.name.as_str()).collect()
+}
+
+/// Whether a PipelineRun of this build is one too many. What runs stays, and so do the one that the status tells, and those that
+/// [wait](unattested).
+#[must_use]
+pub fn is_surplus(run: &Run, status: &AgentBuildStatus, waiting: &[&str]) -> bool {
     !run.is_running()
+        && !waiting.contains(&run.name.as_str())
         && status.pipeline_run.as_deref() != Some(run.name.as_str())
         && !status.history.iter().any(|record| record.pipeline_run.as_ref() == Some(&run.name))
 }

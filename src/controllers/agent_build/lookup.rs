@@ -98,13 +98,14 @@ impl Lookup {
         let overrides = pipeline::apply(&mut parsed, spec.pipeline.as_ref());
         let overrides = overrides.map_err(LookupError::Template)?;
         let operator_image = self.own_image.get(&self.client, &self.operator_namespace).await?;
-        let mut sources = BTreeMap::new();
+        let (mut sources, mut of_operator) = (BTreeMap::new(), found.versions);
         let mut missing = Vec::new();
         for step in parsed.steps.iter().filter(|step| step.enabled) {
             if sources.contains_key(&step.config_map) {
                 continue;
             }
             if let Some(found) = self.find(namespace, &step.config_map).await? {
+                of_operator &= found.versions;
                 sources.insert(step.config_map.clone(), found.step.clone());
                 continue;
             }
@@ -119,7 +120,9 @@ impl Lookup {
         }
         let build_args = BuildArgs::of(spec);
         let inputs = Inputs { build_args, overrides: &overrides, operator_image };
-        resolve(&parsed, &sources, &namespaces, inputs).map_err(LookupError::Template)
+        let resolved = resolve(&parsed, &sources, &namespaces, inputs);
+        let resolved = resolved.map_err(LookupError::Template)?;
+        Ok(ResolvedTemplate { of_operator, ..resolved })
     }
 
     fn namespaces<'a>(&'a self, own: &'a str) -> Vec<&'a str> {

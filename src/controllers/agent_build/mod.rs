@@ -12,6 +12,7 @@
 //!
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
+mod again;
 mod apply;
 pub mod builder;
 mod credentials;
@@ -44,8 +45,10 @@ mod reuse;
 mod rollouts;
 pub mod run;
 mod runs;
+pub mod signing;
 mod stage;
 pub mod status;
+mod summary;
 pub mod tekton;
 pub mod template;
 pub mod template_error;
@@ -64,6 +67,7 @@ use self::questions::Questions;
 use self::repository::Polls;
 use self::reuse::Proofs;
 use self::rollouts::Rollouts;
+use self::signing::Signing;
 use self::tekton::Tekton;
 pub use self::turns::Limits;
 use self::turns::Turns;
@@ -124,6 +128,7 @@ pub fn start<E: Send + 'static>(
     let turns = Turns::new(limits, owners.clone());
     let tekton = Arc::new(Tekton::default());
     let proofs = Proofs::new(client.clone(), operator_namespace.clone());
+    let signing = Signing::new(operator_namespace.clone());
     let endpoints = internal_registry.as_deref().map(internal::endpoints).unwrap_or_default();
     let to_registries = dialler.trusting(endpoints);
     sources.notify(queue.clone());
@@ -158,6 +163,7 @@ pub fn start<E: Send + 'static>(
         dialler,
         to_registries,
         proofs: proofs.clone(),
+        signing,
         asked: Questions::default(),
         lags: Debounce::default(),
         rollouts: Rollouts::new(&stores.agents, &stores.mcp_servers, &queue),
@@ -212,6 +218,7 @@ struct Controller {
     /// The dialler for registries. It also reaches the operator's own one.
     to_registries: Dialler,
     proofs: Arc<Proofs>,
+    signing: Signing,
     /// What registries were asked.
     asked: Questions,
     /// Builds whose live object is not the one of their newest commit, and since when.

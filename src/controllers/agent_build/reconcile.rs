@@ -1,19 +1,19 @@
 //! The reconcile of AgentBuilds. It has the steps of all reconciles, in the same order.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Controller;
+use super::again::next;
 use super::apply::{create, remove};
 use super::credentials;
 use super::decide::{self, Asked, Candidate, Decision, Found, Trigger, Wait};
 use super::desired::manifest;
 use super::diagnose::{Ended, diagnose};
-use super::history::{is_surplus, records, take_what_ended};
+use super::history::{is_surplus, records, take_what_ended, unattested};
 use super::key::BuildKey;
 use super::owners::Owners;
 use super::pipeline_run::{RunSecrets, repository};
@@ -33,11 +33,6 @@ use crate::cluster::store::{Entry, Key};
 use crate::controllers;
 use crate::runtime::worker::{Next, Reconciler};
 use convoke_core::sync::commit::source_at::SourceAt;
-
-/// The time after which a build is reconciled again that waits for something that no watch shows.
-const UNWATCHED_RECHECK: Duration = Duration::from_secs(60);
-/// The same for a build whose pod does not run yet.
-const HELD_UP_RECHECK: Duration = Duration::from_secs(10);
 
 /// The AgentBuild of one reconcile.
 pub struct Subject<'a> {
@@ -188,6 +183,7 @@ impl Controller {
         resolved: &Resolved,
     ) -> Result<Step, CallError> {
         let key = &resolved.key;
+        let signing = self.attest(subject).await;
         let entries = subject.runs();
         let mut runs: Vec<_> = entries.iter().map(|entry| &entry.value).collect();
         let newest = subject.candidate(key, &runs, None).newest();
@@ -217,7 +213,9 @@ impl Controller {
             Decision::Enqueue(attempt) | Decision::Create(attempt) => {
                 let rendered = credentials::wanted(subject, resolved).and_then(|secrets| {
                     let secrets_of = secrets.as_ref();
-                    let run = manifest(subject, source, resolved, attempt, secrets_of)?;
+                    let asked = self.asks_for_provenance(subject, source, resolved);
+                    let asked = asked.as_ref();
+                    let run = manifest(subject, source, resolved, attempt, secrets_of, asked)?;
                     Ok((run, secrets))
                 });
                 match rendered {
@@ -266,6 +264,7 @@ impl Controller {
             failure: failure.as_ref(),
             steps: &steps,
             held_up: held_up.as_deref(),
+            unattested: &signing,
             rebuild: subject.rebuild(),
             limits: self.turns.limits(),
         });
@@ -339,12 +338,13 @@ impl Controller {
         let (meta, builder) = (&subject.build.metadata, subject.tekton.builder());
         let new = status::status(&subject.old, meta, finding, builder, Timestamp::now());
         let new = self.write(subject, new).await?;
-        Ok((new, next(finding)))
+        Ok((new, next(finding, Timestamp::now())))
     }
 
     /// Step "status" of a build whose source is not known. A run that is under way is followed to its end.
     async fn idle(&self, subject: &Subject<'_>, finding: &Finding<'_>) -> Result<Next, CallError> {
         let spec = &subject.build.spec;
+        let signing = self.attest(subject).await;
         let under_way = subject.under_way().and_then(|(key, run)| {
             let registry = self.registry(spec)?;
             Some((key, run, repository(spec, &registry)))
@@ -378,6 +378,7 @@ impl Controller {
                 failure: failure.as_ref(),
                 steps: &steps,
                 held_up: held_up.as_deref(),
+                unattested: &signing,
                 rebuild: subject.old.last_handled_rebuild.as_deref(),
                 limits: self.turns.limits(),
             })
@@ -387,7 +388,8 @@ impl Controller {
         let new = status::idle(&subject.old, meta, unknown, builder, Timestamp::now());
         let goes_on = decide::under_way(&new).is_some();
         self.write(subject, new).await?;
-        Ok(next(shown.as_ref().filter(|_| goes_on).unwrap_or(finding)))
+        let told = shown.as_ref().filter(|_| goes_on).unwrap_or(finding);
+        Ok(next(told, Timestamp::now()))
     }
 
     /// Writes the status, with the history. Then what is older than the history goes.
@@ -418,7 +420,9 @@ impl Controller {
             Target { client: &self.client, store: self.builds.as_ref(), key, uid: &entry.uid };
         controllers::status::write::<AgentBuild, _>(&self.events, &target, Some(old), &new).await?;
         if let Some(store) = subject.tekton.runs() {
-            for run in runs.iter().filter(|run| is_surplus(&run.value, &new)) {
+            let all = runs.iter().map(|run| &run.value);
+            let waiting = unattested(all, &build.spec.history);
+            for run in runs.iter().filter(|run| is_surplus(&run.value, &new, &waiting)) {
                 remove(&self.client, store, run).await?;
             }
         }
@@ -439,35 +443,4 @@ fn live_object(key: &Key, entry: &Entry<Managed<AgentBuild>>) -> Option<Arc<Agen
         tracing::warn!(object = %key, error, "this AgentBuild does not parse");
     }
     object
-}
-
-/// When to reconcile a build again.
-fn next(finding: &Finding<'_>) -> Next {
-    match finding {
-        // Neither ConfigMaps nor the runs of strangers are watched, and another build may have given up its turn without a word.
-        Finding::Broken(_)
-        | Finding::Refused(..)
-        | Finding::Key(KeyFinding {
-            decision: Decision::Conflict(_) | Decision::Leftover(_) | Decision::Wait(Wait::Turn),
-            ..
-        }) => Next::After(UNWATCHED_RECHECK),
-        Finding::Key(KeyFinding { decision: Decision::Wait(Wait::Retry(at)), .. }) => {
-            let left = at.duration_since(Timestamp::now());
-            Next::After(left.try_into().unwrap_or_default())
-        }
-        // What is told must not be told for long when it is over.
-        Finding::Key(KeyFinding { held_up: Some(_), .. }) => Next::After(HELD_UP_RECHECK),
-        // No event tells that Tekton stays silent, and none what a pod waits for.
-        Finding::Key(KeyFinding { decision, .. })
-            if decision.waits_for().is_some_and(Run::is_running) =>
-        {
-            Next::After(UNWATCHED_RECHECK)
-        }
-        Finding::SourcePending
-        | Finding::NotInGit
-        | Finding::NotApplied
-        | Finding::NotPolled
-        | Finding::Unreadable(_)
-        | Finding::Key(_) => Next::Settled,
-    }
 }

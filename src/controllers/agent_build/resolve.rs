@@ -98,7 +98,7 @@ impl Controller {
     }
 
     /// The GitSync of a mark.
-    fn git_sync(&self, mark: &Mark) -> Option<Arc<GitSync>> {
+    pub(super) fn git_sync(&self, mark: &Mark) -> Option<Arc<GitSync>> {
         let found = self.git_syncs.get(&Key::new(&*mark.sync_namespace, &*mark.sync_name))?;
         if found.uid == mark.sync_uid { found.value.object() } else { None }
     }

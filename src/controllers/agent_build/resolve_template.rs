@@ -31,6 +31,10 @@ pub struct ResolvedTemplate {
     pub version: Option<String>,
     /// Whether the steps are those of the AgentBuild.
     pub own_steps: bool,
+    /// Whether what is built is attested before it counts.
+    pub provenance: bool,
+    /// Whether the template and all its steps are in the operator's namespace, as far as is known.
+    pub of_operator: bool,
 }
 
 impl ResolvedTemplate {
@@ -49,6 +53,9 @@ impl ResolvedTemplate {
             }
         }
         let steps: Vec<_> = self.steps.iter().filter(|step| runs(step)).collect();
+        if self.provenance {
+            encoding.text("provenance", "true");
+        }
         encoding.list("steps", steps.len());
         for step in steps {
             let ResolvedStep { name, config_map, version, task_spec, parameters, when, stage: _ } =
@@ -221,6 +228,8 @@ pub fn resolve(
         from_spec,
         version: template.version.clone(),
         own_steps: inputs.overrides.own_steps,
+        provenance: template.provenance,
+        of_operator: false,
     })
 }
 

@@ -93,11 +93,21 @@ impl Proofs {
 }
 
 /// Why there is nothing to use.
-enum Nothing {
+pub enum Nothing {
     /// The registry does not answer, for this reason. It may later.
     Silent(String),
     /// This will not change by itself.
     Known(String),
+}
+
+impl Nothing {
+    /// The reason.
+    #[must_use]
+    pub fn why(self) -> String {
+        match self {
+            Self::Silent(why) | Self::Known(why) => why,
+        }
+    }
 }
 
 impl From<RegistryError> for Nothing {
@@ -155,7 +165,7 @@ impl Controller {
         resolved: &Resolved,
         proofs: &ProofKey,
     ) -> Result<Option<(Image, Digest)>, Nothing> {
-        let (image, mut registry) = self.registry_of(subject, resolved).await?;
+        let (image, mut registry) = self.registry_of(subject, &resolved.registry, TOTAL).await?;
         let Some(tag) = proof::tag(&resolved.key) else { return Ok(None) };
         let Some(found) = registry.manifest(&tag).await? else { return Ok(None) };
         let digest = match proofs.digest(about(subject, resolved, &image), &found) {
@@ -214,7 +224,7 @@ impl Controller {
         proofs: &ProofKey,
         digest: &Digest,
     ) -> Result<(), Nothing> {
-        let (image, mut registry) = self.registry_of(subject, resolved).await?;
+        let (image, mut registry) = self.registry_of(subject, &resolved.registry, TOTAL).await?;
         if let Some(value) = subject.rebuild() {
             let Some(tag) = proof::rebuilt_tag(&subject.key.namespace, &subject.key.name) else {
                 return Ok(());
@@ -226,18 +236,19 @@ impl Controller {
         Ok(registry.push_note(&proof, &tag).await?)
     }
 
-    /// The image of a build, and the client of its registry.
-    async fn registry_of(
+    /// The image of a build, and the client of its registry. All requests together may take so long.
+    pub(super) async fn registry_of(
         &self,
         subject: &Subject<'_>,
-        resolved: &Resolved,
+        registry: &str,
+        total: Duration,
     ) -> Result<(Image, Registry), Nothing> {
         let output = &subject.build.spec.output;
-        let image = repository(&subject.build.spec, &resolved.registry);
+        let image = repository(&subject.build.spec, registry);
         let image: Image = image.parse().map_err(Nothing::Known)?;
         let mut credentials = Credentials::default();
         if output.secret_ref.is_some() {
-            let files = self.of_registry(subject, resolved).await;
+            let files = self.of_registry(subject, registry).await;
             let files = files.map_err(|error| Nothing::Known(error.to_string()))?;
             if let Some(config) = files.get(CONFIG) {
                 credentials.login =
@@ -245,12 +256,11 @@ impl Controller {
             }
             credentials.roots = files.get(AUTHORITIES).map(|pem| pem.get().clone().into_bytes());
         }
-        let options = Options { plain_http: output.insecure, credentials, total: TOTAL };
+        let options = Options { plain_http: output.insecure, credentials, total };
         // Only for the internal one the policy of addresses has an exception.
         let internal = self.internal_registry.as_deref();
-        let is_internal = internal.is_some_and(|internal| {
-            internal::is_same(internal, &resolved.registry, output.insecure)
-        });
+        let is_internal =
+            internal.is_some_and(|internal| internal::is_same(internal, registry, output.insecure));
         let dialler = if is_internal { &self.to_registries } else { &self.dialler };
         let registry = Registry::new(dialler.clone(), image.clone(), options)?;
         Ok((image, registry))

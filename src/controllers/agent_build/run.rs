@@ -9,10 +9,13 @@ use serde_json::Value;
 
 use super::pipeline_run::{ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, without_tag};
 use super::place::owner_elsewhere;
+use super::signing::statement;
 use super::template::{BASE_RESULT, DIGEST_RESULTS, URL_RESULT};
 use crate::api::keys;
 use crate::cluster::reflector::View;
 
+/// Annotation on a PipelineRun whose image is attested: the digest of the envelope.
+pub const PROVENANCE: &str = "convoke.dev/provenance";
 /// The most bytes that are kept of a message of Tekton.
 const MAX_MESSAGE: usize = 1024;
 
@@ -71,6 +74,11 @@ pub enum RunOutcome {
         /// `sha256:…`
         digest: String,
     },
+    /// The same, and what it has built is to be attested first.
+    Unattested {
+        /// `sha256:…`
+        digest: String,
+    },
     /// It failed, or it names no usable digest.
     Failed {
         /// Reason, CamelCase.
@@ -102,6 +110,12 @@ impl Run {
         format!("{}/{}", self.namespace, self.name)
     }
 
+    /// Whether it has succeeded, and what it has built is not attested yet.
+    #[must_use]
+    pub fn is_unattested(&self) -> bool {
+        matches!(self.outcome, RunOutcome::Unattested { .. })
+    }
+
     /// Reads a PipelineRun. Nothing in it is trusted to be there or to be of the right type.
     #[must_use]
     pub fn read(object: &DynamicObject) -> Self {
@@ -118,6 +132,7 @@ impl Run {
         let elsewhere = owner_elsewhere(meta, key.as_deref(), attempt).filter(|_| owner.is_none());
         let owner = owner.or_else(|| elsewhere.map(|owner| (owner.uid, owner.name)));
         let namespace = meta.namespace.clone().unwrap_or_default();
+        let waits = statement::is_asked(&object.data["spec"]) && annotation(PROVENANCE).is_none();
         Self {
             name: meta.name.clone().unwrap_or_default(),
             home: elsewhere.map_or_else(|| namespace.clone(), |owner| owner.namespace.to_owned()),
@@ -141,7 +156,10 @@ impl Run {
             base_digest: result(status, BASE_RESULT)
                 .filter(|digest| is_digest(digest))
                 .map(str::to_owned),
-            outcome: outcome(status, image.as_deref()),
+            outcome: match outcome(status, image.as_deref()) {
+                RunOutcome::Built { digest } if waits => RunOutcome::Unattested { digest },
+                outcome => outcome,
+            },
             image,
         }
     }

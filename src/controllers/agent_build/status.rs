@@ -10,6 +10,8 @@ use super::history::image_of;
 use super::key::BuildKey;
 use super::problem::BuildProblem;
 use super::run::{Run, RunOutcome};
+use super::signing::Unattested;
+use super::summary::Summary;
 use super::turns::Limits;
 use crate::api::agent_build::{
     AgentBuildStatus, BuildFailure, BuildPhase, BuildRecord, BuildResult, BuildStep,
@@ -59,6 +61,8 @@ pub struct KeyFinding<'a> {
     pub steps: &'a [BuildStep],
     /// Why the pod of that run does not run yet, if Tekton says it.
     pub held_up: Option<&'a str>,
+    /// The runs that are not attested yet.
+    pub unattested: &'a Unattested,
     /// The value of `convoke.dev/rebuild`.
     pub rebuild: Option<&'a str>,
     /// How many builds run at once.
@@ -232,7 +236,8 @@ fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, finding: &Finding<'_>) -> bo
     let waits = reason.is_some_and(Reason::is_unknown_source);
     // What it waited for does not come while no commit wants it.
     let goes_on = reason.is_some_and(|reason| {
-        matches!(reason, Reason::Queued | Reason::Retrying | Reason::Building)
+        use Reason::{Building, ProvenancePending, Queued, Retrying};
+        matches!(reason, Queued | Retrying | Building | ProvenancePending)
     });
     match finding {
         Finding::SourcePending | Finding::NotPolled => known,
@@ -262,51 +267,6 @@ fn known_phase(old: &AgentBuildStatus) -> BuildPhase {
         }
         _ if is_built => BuildPhase::Succeeded,
         _ => BuildPhase::Pending,
-    }
-}
-
-/// Phase and conditions of a status.
-struct Summary {
-    phase: BuildPhase,
-    /// The status of the condition `Ready`.
-    ready: &'static str,
-    /// The reason of all its conditions.
-    reason: String,
-    message: String,
-    /// Whether the condition `Stalled` is set.
-    stalled: bool,
-    /// Whether it goes on by itself although nothing is built now.
-    goes_on: bool,
-}
-
-impl Summary {
-    /// The image is not there.
-    fn not_ready(phase: BuildPhase, reason: &str, message: String) -> Self {
-        let reason = reason.to_owned();
-        Self { phase, ready: "False", reason, message, stalled: false, goes_on: false }
-    }
-
-    /// The image is not there, and does not come without a change.
-    fn stalled(phase: BuildPhase, reason: &str, message: String) -> Self {
-        Self { stalled: true, ..Self::not_ready(phase, reason, message) }
-    }
-
-    /// Nothing is built now, and the build begins by itself.
-    fn begins(reason: Reason, message: String) -> Self {
-        let waits = Self::not_ready(BuildPhase::Pending, reason.as_str(), message);
-        Self { goes_on: true, ..waits }
-    }
-
-    /// The image is there.
-    fn built(image: &str) -> Self {
-        let (phase, message) = (BuildPhase::Succeeded, format!("built {image}"));
-        Self { ready: "True", ..Self::not_ready(phase, "Built", message) }
-    }
-
-    /// The image was there before anything was built.
-    fn found(image: &str) -> Self {
-        let message = format!("found {image} in the registry, where an earlier build has left it");
-        Self { message, ..Self::built(image) }
     }
 }
 
@@ -453,6 +413,10 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
                 format!("building commit {commit} in PipelineRun {name}")
             };
             Summary::not_ready(BuildPhase::Building, Reason::Building.as_str(), message)
+        }
+        RunOutcome::Unattested { .. } => {
+            let reason = Reason::ProvenancePending.as_str();
+            Summary::not_ready(BuildPhase::Building, reason, about.unattested.message(&run.name))
         }
         RunOutcome::Failed { reason, message } => {
             let reason = failure.map_or(reason, |failure| &failure.reason);

@@ -98,6 +98,9 @@ pub struct Template {
     /// Parameters that an AgentBuild may not set.
     #[serde(default)]
     pub fixed_parameters: Vec<String>,
+    /// Whether images are attested before they count.
+    #[serde(default)]
+    pub provenance: bool,
 }
 
 /// One step of a template.

@@ -20,7 +20,7 @@ pub mod key;
 pub mod references;
 pub mod report;
 mod unwatched;
-mod watched;
+pub mod watched;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, HashSet};

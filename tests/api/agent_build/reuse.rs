@@ -13,9 +13,9 @@ use super::*;
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// A team that pushes into a registry.
-struct Stage<'c> {
-    team: Team<'c>,
-    registry: Registry,
+pub(super) struct Stage<'c> {
+    pub(super) team: Team<'c>,
+    pub(super) registry: Registry,
     login: auth::Login,
     /// The questions about proofs that this test has asked itself.
     own: AtomicUsize,
@@ -23,7 +23,7 @@ struct Stage<'c> {
 
 impl<'c> Stage<'c> {
     /// `None` without a registry.
-    async fn new(cluster: &'c Cluster, password: bool) -> Option<Self> {
+    pub(super) async fn new(cluster: &'c Cluster, password: bool) -> Option<Self> {
         let registry = Registry::start(&Kind { password, ..Kind::default() })?;
         install_tekton(cluster);
         install_templates(cluster);
@@ -36,12 +36,12 @@ impl<'c> Stage<'c> {
         Some(Self { team: Team::new(cluster).await, registry, login, own })
     }
 
-    fn start(&self) -> Controller {
+    pub(super) fn start(&self) -> Controller {
         self.team.start_for(&self.registry.host())
     }
 
     /// An AgentBuild with this image, below the namespace.
-    fn apply(&self, name: &str, image: &str, more: &Value) {
+    pub(super) fn apply(&self, name: &str, image: &str, more: &Value) {
         let mut output =
             json!({"image": format!("{}/{image}", self.team.namespace), "insecure": true});
         for (key, value) in more.as_object().expect("a map") {
@@ -50,12 +50,12 @@ impl<'c> Stage<'c> {
         self.team.apply_build(name, &json!({ "output": output }));
     }
 
-    fn repository(&self, image: &str) -> String {
+    pub(super) fn repository(&self, image: &str) -> String {
         format!("{}/{}/{image}", self.registry.host(), self.team.namespace)
     }
 
     /// What anybody who may push to a repository can do.
-    fn client(&self, image: &str) -> Client {
+    pub(super) fn client(&self, image: &str) -> Client {
         let dialler = Dialler::new(Policy { insecure: true, ..Policy::default() });
         let credentials = Credentials { login: self.login.clone(), roots: None };
         let options = Options { plain_http: true, credentials, total: SOON };
@@ -64,7 +64,7 @@ impl<'c> Stage<'c> {
     }
 
     /// Pushes an image, as a build does. Gives its digest.
-    async fn push(&self, image: &str, text: &str, tag: &str) -> String {
+    pub(super) async fn push(&self, image: &str, text: &str, tag: &str) -> String {
         let empty = json!({"mediaType": "application/vnd.oci.empty.v1+json", "size": 2,
             "digest": Digest::of(b"{}").to_string()});
         let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": empty, "layers": [empty],
@@ -88,7 +88,7 @@ impl<'c> Stage<'c> {
         self.registry.requests().iter().filter(is).count() - self.own.load(Ordering::Relaxed)
     }
 
-    async fn building(&self, name: &str) -> AgentBuildStatus {
+    pub(super) async fn building(&self, name: &str) -> AgentBuildStatus {
         self.team.until(name, "it builds", |s| s.phase == Some(BuildPhase::Building)).await
     }
 
@@ -102,7 +102,7 @@ impl<'c> Stage<'c> {
         self.succeeded(name, &key).await
     }
 
-    async fn succeeded(&self, name: &str, key: &str) -> AgentBuildStatus {
+    pub(super) async fn succeeded(&self, name: &str, key: &str) -> AgentBuildStatus {
         let is = |s: &AgentBuildStatus| {
             s.phase == Some(BuildPhase::Succeeded) && s.build_key.as_deref() == Some(key)
         };
@@ -110,7 +110,7 @@ impl<'c> Stage<'c> {
     }
 
     /// Deletes an AgentBuild and its runs.
-    async fn delete(&self, name: &str) {
+    pub(super) async fn delete(&self, name: &str) {
         self.team.kubectl(&["delete", "agentbuild", name, "--cascade=foreground"]);
         eventually(SOON, "its runs are gone", || async {
             let runs = self.team.runs().await;

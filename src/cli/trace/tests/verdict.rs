@@ -281,6 +281,16 @@ fn d8_the_first_stage_that_holds_the_newest_commit_is_told() {
             },
         ),
         (
+            "its provenance is missing",
+            Some(AgentBuild),
+            "commit 1a2b3c4 does not run yet: AgentBuild reviewer waits (ProvenancePending): denied => kubectl -n team describe agentbuild reviewer",
+            &|trace| {
+                let build = build(trace);
+                build.phase = "Building".into();
+                build.ready = ready("False", "ProvenancePending", "denied");
+            },
+        ),
+        (
             "it waits",
             Some(AgentBuild),
             "commit 1a2b3c4 does not run yet: AgentBuild reviewer waits (Queued): others are built => kubectl -n team describe agentbuild reviewer",

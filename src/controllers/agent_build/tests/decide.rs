@@ -404,3 +404,31 @@ fn b8_a_rebuild_starts_one_build_although_no_commit_does() {
     assert_eq!(decided(&handled, &one, &[], off(Some("1"))), Decision::Wait(Wait::TriggerOff));
     assert_eq!(decided(&handled, &one, &[], off(Some("2"))), Decision::Enqueue(1));
 }
+
+#[test]
+fn b12_a_run_that_is_not_attested_is_shown_and_nothing_else_begins_for_its_key() {
+    let (one, two) = (key('1'), key('2'));
+    let waits = || RunOutcome::Unattested { digest: format!("sha256:{}", "a".repeat(64)) };
+    let runs = [run(&one, 1, waits())];
+    let status = AgentBuildStatus {
+        build_key: Some(one.to_string()),
+        pipeline_run: Some(runs[0].name.clone()),
+        phase: Some(BuildPhase::Building),
+        ..AgentBuildStatus::default()
+    };
+    let empty = AgentBuildStatus::default();
+    // After a restart, and for somebody who cancels what has ended, too.
+    for status in [&status, &empty] {
+        assert_eq!(decided(status, &one, &runs, |_| ()), Decision::Show(&runs[0]));
+        let cancelled = decided(status, &one, &runs, |c| c.asked.cancel = Some(one.as_str()));
+        assert_eq!(cancelled, Decision::Show(&runs[0]));
+        let gone = decided(status, &one, &runs, |c| c.builder = Builder::NotInstalled);
+        assert_eq!(gone, Decision::Show(&runs[0]));
+    }
+    assert_eq!(under_way(&status), Some((one.clone(), runs[0].name.as_str())));
+    // A newer key does not wait for it.
+    assert_eq!(decided(&status, &two, &runs, |_| ()), Decision::Enqueue(1));
+    // Not of this AgentBuild.
+    let others = [Run { owner_uid: Some("another".into()), ..runs[0].clone() }];
+    assert_eq!(decided(&empty, &one, &others, |_| ()), Decision::Leftover(&others[0]));
+}

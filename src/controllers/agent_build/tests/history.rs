@@ -67,7 +67,7 @@ fn b9_the_newest_of_each_kind_stay_and_nothing_that_runs_goes() {
     assert_eq!((history[0].image.as_ref(), history[0].seconds), (Some(&image), Some(10)));
     assert_eq!((history[1].result, &history[1].image), (BuildResult::Cancelled, &None));
     let status = AgentBuildStatus { history, ..AgentBuildStatus::default() };
-    let surplus: Vec<_> = runs.iter().filter(|run| is_surplus(run, &status)).collect();
+    let surplus: Vec<_> = runs.iter().filter(|run| is_surplus(run, &status, &[])).collect();
     assert_eq!(
         surplus.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(),
         ["good-1", "bad-1"]
@@ -75,7 +75,7 @@ fn b9_the_newest_of_each_kind_stay_and_nothing_that_runs_goes() {
     // What the status tells stays although the limit is zero.
     let told =
         AgentBuildStatus { pipeline_run: Some("bad-1".into()), history: Vec::new(), ..status };
-    let surplus: Vec<_> = runs.iter().filter(|run| is_surplus(run, &told)).collect();
+    let surplus: Vec<_> = runs.iter().filter(|run| is_surplus(run, &told, &[])).collect();
     assert_eq!(
         surplus.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(),
         ["good-1", "good-2", "bad-2", "good-3"]
@@ -202,7 +202,7 @@ fn b1_what_was_found_is_a_good_build_without_a_run() {
     let few = records(&history, &[], &limits(1, 1));
     assert_eq!(few, [again]);
     let status = AgentBuildStatus { history: few, ..AgentBuildStatus::default() };
-    assert!(is_surplus(&run("good", 25, built()), &status));
+    assert!(is_surplus(&run("good", 25, built()), &status, &[]));
     // A build between, which ended while another key is wanted, is news beside one that was found.
     let newest = "n".repeat(64);
     let was = AgentBuildStatus {
@@ -216,4 +216,42 @@ fn b1_what_was_found_is_a_good_build_without_a_run() {
     };
     take_what_ended(&mut new, &was);
     assert_eq!(new.built_key.as_deref(), Some(KEY));
+}
+
+#[test]
+fn b12_what_is_not_attested_yet_counts_for_nothing_and_stays() {
+    let waits = || RunOutcome::Unattested { digest: format!("sha256:{}", "e".repeat(64)) };
+    let runs = [
+        run("w-1", 10, waits()),
+        run("good", 20, built()),
+        run("w-2", 30, waits()),
+        run("w-3", 40, waits()),
+    ];
+    let history = records(&[], &runs, &limits(5, 3));
+    assert_eq!(names(&history), ["good"]);
+    let waiting = unattested(&runs, &limits(2, 3));
+    assert_eq!(waiting, ["w-3", "w-2"], "as many as there may be of good ones");
+    let mut status = AgentBuildStatus { history, ..AgentBuildStatus::default() };
+    let surplus = |status: &AgentBuildStatus| -> Vec<String> {
+        let all = runs.iter().filter(|run| is_surplus(run, status, &waiting));
+        all.map(|run| run.name.clone()).collect()
+    };
+    assert_eq!(surplus(&status), ["w-1"]);
+    status.pipeline_run = Some("w-1".into());
+    assert!(surplus(&status).is_empty(), "the newest attempt stays");
+    // An older key's image is taken when it is attested.
+    let old = AgentBuildStatus {
+        history: records(&[], &runs[1..2], &limits(5, 3)),
+        ..AgentBuildStatus::default()
+    };
+    let mut new = AgentBuildStatus {
+        history: records(&old.history, &runs, &limits(5, 3)),
+        ..AgentBuildStatus::default()
+    };
+    take_what_ended(&mut new, &old);
+    assert_eq!(new.built_image, None);
+    let attested = run("w-2", 30, built());
+    new.history = records(&old.history, [&attested], &limits(5, 3));
+    take_what_ended(&mut new, &old);
+    assert_eq!(new.built_image, Some(format!("r/i@sha256:{}", "d".repeat(64))));
 }

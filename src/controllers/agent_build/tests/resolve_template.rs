@@ -276,6 +276,23 @@ fn b1_a_declared_version_counts_instead_of_the_text() {
 }
 
 #[test]
+fn b12_whether_images_are_attested_is_part_of_the_key_with_a_version_too() {
+    let of =
+        |patch: &Value| resolve(&template(patch), &step(TASK), "team", NO_ARGS).expect("resolved");
+    for version in [json!(null), json!("1")] {
+        let plain = of(&json!({"version": version}));
+        let attested = of(&json!({"version": version, "provenance": true}));
+        assert!(attested.provenance && !plain.provenance);
+        assert_ne!(attested.hash("t", |_| true), plain.hash("t", |_| true));
+        let said = of(&json!({"version": version, "provenance": false}));
+        assert_eq!(said.hash("t", |_| true), plain.hash("t", |_| true), "as without the field");
+    }
+    let wrong =
+        json!({"name": "t", "steps": [{"name": "a", "configMap": "cm"}], "provenance": "yes"});
+    assert!(parse("pipeline-template-t", Some(&wrong.to_string())).is_err());
+}
+
+#[test]
 fn b3_the_image_of_the_operator_is_used_unless_the_template_names_one() {
     let task = TASK.replace("params:", "params:\n  - name: convoke-image");
     let resolved = |patch: &Value, operator_image: &str| {

@@ -105,7 +105,7 @@ fn b6_an_image_under_another_name_is_not_taken() {
                 assert!(!taken, "{url}");
                 assert_eq!(reason, "ImageMismatch");
             }
-            RunOutcome::Running => panic!("{url} runs"),
+            RunOutcome::Running | RunOutcome::Unattested { .. } => panic!("{url} runs"),
         }
     }
 }
@@ -144,5 +144,37 @@ fn b11_the_digest_of_the_base_image_is_read() {
         json!([{"name": "BASE_DIGEST", "value": 7}]),
     ] {
         assert_eq!(of(results.clone()), None, "{results}");
+    }
+}
+
+#[test]
+fn b12_a_run_that_is_to_be_attested_has_built_nothing_before_it_is() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let read = |asks: bool, marked: bool, status: &str| {
+        let mut object = json!({
+            "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+            "metadata": {"name": "r", "annotations": {}},
+            "spec": {"params": [{"name": "repo-url", "value": "u"}]},
+            "status": {"conditions": [{"type": "Succeeded", "status": status}], "results": [{"name": "IMAGE_DIGEST", "value": digest}]},
+        });
+        if asks {
+            let asked = json!({"name": "provenance", "value": "{}"});
+            object["spec"]["params"].as_array_mut().expect("params").push(asked);
+        }
+        if marked {
+            object["metadata"]["annotations"][PROVENANCE] = json!("sha256:1");
+        }
+        Run::read(&serde_json::from_value(object).expect("an object"))
+    };
+    let built = RunOutcome::Built { digest: digest.clone() };
+    assert_eq!(read(false, false, "True").outcome, built);
+    assert_eq!(read(true, true, "True").outcome, built);
+    let waits = read(true, false, "True");
+    assert_eq!(waits.outcome, RunOutcome::Unattested { digest: digest.clone() });
+    assert!(waits.is_unattested() && !waits.is_running());
+    // What failed or was stopped gets none.
+    for marked in [true, false] {
+        assert!(matches!(read(true, marked, "False").outcome, RunOutcome::Failed { .. }));
+        assert!(read(true, marked, "Unknown").is_running());
     }
 }

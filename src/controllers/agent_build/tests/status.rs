@@ -1,13 +1,16 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::json;
 
+use super::super::again;
 use super::super::decide::{Asked, Candidate, Trigger, decide};
 use super::super::failure::failure;
 use super::super::key::build_key;
 use super::super::place::Place;
 use super::*;
 use crate::api::agent_build::BuildStrategy;
+use crate::runtime::worker::Next;
 use convoke_core::sync::commit::source_at::SourceAt;
 
 #[path = "status_without_source.rs"]
@@ -99,6 +102,11 @@ fn decided<'a>(
     decide(old, &candidate)
 }
 
+/// Nothing waits to be attested.
+fn unattested() -> &'static Unattested {
+    Box::leak(Box::default())
+}
+
 /// What was decided about a key.
 fn about<'a>(
     key: &'a BuildKey,
@@ -108,6 +116,7 @@ fn about<'a>(
     Finding::Key(KeyFinding {
         steps: &[],
         held_up: None,
+        unattested: unattested(),
         key,
         home: "team",
         parameters: Some("p"),
@@ -429,4 +438,41 @@ fn b6_the_image_is_the_one_that_the_run_was_asked_for() {
     let done = next(&AgentBuildStatus::default(), &one, Some(&moved), Builder::Available, 1);
     let image = done.built_image.expect("an image");
     assert!(image.starts_with("registry:5000/team/earlier@sha256:"), "{image}");
+}
+
+#[test]
+fn b12_the_status_says_why_an_image_that_is_built_does_not_count_yet() {
+    let one = key("1");
+    let waits = run(&one, RunOutcome::Unattested { digest: format!("sha256:{}", "a".repeat(64)) });
+    let why = BTreeMap::from([(waits.name.clone(), "denied".to_owned())]);
+    let unattested = Unattested { why, again: Some(Duration::from_secs(7)) };
+    let Finding::Key(about) = about(&one, Decision::Show(&waits), None) else { panic!("a key") };
+    let found = Finding::Key(KeyFinding { unattested: &unattested, ..about });
+    let old =
+        AgentBuildStatus { built_image: Some("before".into()), ..AgentBuildStatus::default() };
+    let pending = status(&old, &meta(), &found, Builder::Available, at(1));
+    for (type_, is) in [("Ready", "False"), ("Reconciling", "True")] {
+        assert_eq!(condition(&pending, type_), Some((is, "ProvenancePending")));
+    }
+    assert_eq!(
+        (pending.phase, pending.built_image.as_deref()),
+        (Some(BuildPhase::Building), Some("before"))
+    );
+    let message = pending.message.clone().expect("a message");
+    assert!(
+        message.ends_with(
+            "has built the image, and its provenance is not in the registry yet: denied"
+        ),
+        "{message}"
+    );
+    assert_eq!(status(&pending, &meta(), &found, Builder::Available, at(9)), pending);
+    assert!(
+        matches!(again::next(&found, at(9)), Next::After(pause) if pause == Duration::from_secs(7))
+    );
+    // No commit holds it any more, and its run is gone.
+    let gone = status(&pending, &meta(), &Finding::NotInGit, Builder::Available, at(10));
+    assert_eq!(condition(&gone, "Ready"), Some(("False", "NotInGit")));
+    let done = next(&pending, &one, Some(&run(&one, built())), Builder::Available, 11);
+    assert_eq!(condition(&done, "Ready"), Some(("True", "Built")));
+    assert_ne!(done.built_image, pending.built_image);
 }
