@@ -134,7 +134,7 @@ impl Controller {
             return Err("spec.output.image does not begin with the namespace".into());
         }
         let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), namespace, &resource());
+            Api::namespaced_with(self.client.clone(), &run.namespace, &resource());
         let object = call(api.get(&run.name)).await.map_err(|error| error.to_string())?;
         if object.metadata.uid.as_deref() != Some(entry.uid.as_str()) {
             return Err("it was made anew meanwhile".into());
