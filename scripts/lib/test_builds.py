@@ -11,6 +11,7 @@ import unittest
 import urllib.request
 
 import builds_many
+import builds_packages
 import builds_pipeline
 import builds_scans
 import oci
@@ -425,6 +426,10 @@ class WithoutADockerfile(unittest.TestCase):
         # Nothing of the base image was sent.
         logs = stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "-c", "step-append")
         self.assertRegex(logs, r"layers of the base image: \d+ there, \d+ mounted, 0 copied")
+
+
+class WithoutADockerfileWithPackages(builds_packages.PackagesOfALockFile):
+    """In the same cluster."""
 
 
 if __name__ == "__main__":

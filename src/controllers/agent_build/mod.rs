@@ -12,6 +12,7 @@
 //!
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
+pub mod appended;
 mod apply;
 pub mod builder;
 mod credentials;
