@@ -25,8 +25,8 @@ def wheel(path):
     """Makes the wheel of the package `demo` 1.0: a module and a program. Gives its sha256."""
     info = "demo-1.0.dist-info"
     files = {
-        "demo/__init__.py": "VERSION = '1.0'\n",
-        "demo-1.0.data/scripts/say-demo": "#!python\nimport demo\nprint('demo', demo.VERSION)\n",
+        "demo/__init__.py": "def say():\n    print('demo 1.0')\n",
+        f"{info}/entry_points.txt": "[console_scripts]\nsay-demo = demo:say\n",
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

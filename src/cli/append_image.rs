@@ -45,8 +45,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     lock_file: String,
     /// Folder with installed packages: they become a layer below that of the folder
-    #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
-    dependencies: PathBuf,
+    #[arg(long, value_name = "DIR")]
+    dependencies: Option<PathBuf>,
     /// Where the packages are in the image
     #[arg(long, value_name = "PATH", value_parser = absolute, default_value = "/opt/dependencies")]
     dependencies_into: String,
@@ -77,13 +77,13 @@ fn packages(args: &Args) -> Result<Option<Packages>, Failure> {
     if lock_file.is_empty() {
         return Ok(None);
     }
-    if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+    let is_there = |folder: &&PathBuf| folder.symlink_metadata().is_ok_and(|it| it.is_dir());
+    let Some(folder) = folder.as_ref().filter(is_there) else {
         let why = format!(
-            "no step has installed the packages of {lock_file}: there is no folder {}",
-            folder.display()
+            "no step has installed the packages of {lock_file}: there is no folder with them"
         );
         return Err(Failure::new(FOLDER, why));
-    }
+    };
     Ok(Some(Packages { folder: folder.clone(), into: into.clone() }))
 }
 

@@ -53,8 +53,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             return Err(Failure::new(REFUSED, format!("the lock file is refused: {why}")));
         }
     };
-    let text: String = packages.iter().map(|package| format!("{package}\n")).collect();
-    results(&[(&Some(args.output.clone()), &text)])?;
+    let lines: Vec<_> = packages.iter().map(ToString::to_string).collect();
+    results(&[(&Some(args.output.clone()), &(lines.join("\n") + "\n"))])?;
     print(&format!("{} has {}\n", args.lock_file, count(packages.len(), "package")))
 }
 

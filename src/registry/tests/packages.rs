@@ -36,10 +36,7 @@ fn b11_packages_are_a_layer_on_top_that_python_finds() {
 fn b11_what_the_base_image_has_of_paths_stays_behind_those_of_packages() {
     for (have, want) in [
         (json!(["A=1", "PATH=/x"]), json!(["A=1", "PATH=/opt/p/bin:/x", "PYTHONPATH=/opt/p"])),
-        (
-            json!(["PYTHONPATH=", "PATH=/x"]),
-            json!(["PYTHONPATH=/opt/p", "PATH=/opt/p/bin:/x"]),
-        ),
+        (json!(["PYTHONPATH=", "PATH=/x"]), json!(["PYTHONPATH=/opt/p", "PATH=/opt/p/bin:/x"])),
         (
             json!(["PYTHONPATH=/a:/b", "PATH=/x", "PATH=/y=z", "PATHS=/p"]),
             json!(["PYTHONPATH=/opt/p:/a:/b", "PATH=/x", "PATH=/opt/p/bin:/y=z", "PATHS=/p"]),

@@ -239,7 +239,8 @@ fn b3_b6_a_failed_scan_says_what_it_found_as_one_line() {
     ] {
         assert_eq!(failed(40, nothing), scanned);
     }
-    let refused = "step scan failed with exit code 24: the packages of the lock file are not installed";
+    let refused =
+        "step scan failed with exit code 24: the packages of the lock file are not installed";
     assert_eq!(failed(24, json!([])), refused);
     assert_eq!(failed(24, json!([finding])), format!("{refused}: a.py line 2: [31m github-pat"));
     // A rule was broken, or the finding is of another step.

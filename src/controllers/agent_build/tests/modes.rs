@@ -100,7 +100,10 @@ fn b11_packages_of_a_lock_file_are_installed_before_the_folder_is_appended() {
         assert_eq!(install["image"], "$(params.dependencies_base-image)");
         assert_eq!(install["workspaces"], Value::Null, "without credentials: {install}");
         let context = &install["securityContext"];
-        assert_eq!((&context["runAsUser"], &context["readOnlyRootFilesystem"]), (&json!(65532), &json!(true)));
+        assert_eq!(
+            (&context["runAsUser"], &context["readOnlyRootFilesystem"]),
+            (&json!(65532), &json!(true))
+        );
         let args = steps[before + 2]["args"].as_array().expect("args");
         assert!(args.contains(&json!("--lock-file=$(params.append_append-lock-file)")), "{args:?}");
     }
