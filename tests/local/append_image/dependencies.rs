@@ -13,13 +13,14 @@ use super::*;
 const WHEEL: &str = r##"
 import sys, zipfile
 folder, version = sys.argv[1:]
+needs = "Requires-Dist: more>=1\n" if version == "9.0" else ""
 info = f"demo-{version}.dist-info"
 files = {
     "demo/__init__.py": f"VERSION = '{version}'\n",
     "demo/__main__.py": "import demo\nprint(demo.VERSION)\n",
     "demo/__pycache__/__init__.cpython-313.pyc": "compiled some day",
     f"demo-{version}.data/scripts/say-demo": "#!python\nimport demo\nprint(demo.VERSION)\n",
-    f"{info}/METADATA": f"Metadata-Version: 2.1\nName: demo\nVersion: {version}\n",
+    f"{info}/METADATA": f"Metadata-Version: 2.1\nName: demo\nVersion: {version}\n{needs}",
     f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     f"{info}/entry_points.txt": "[console_scripts]\nrun-demo = demo.__main__:main\n",
 }
@@ -257,18 +258,22 @@ async fn b11_packages_that_cannot_be_installed_say_why() {
     if !has_pip() {
         return;
     }
-    let index = Index::of(&["1.0"]);
+    let mut index = Index::of(&["1.0", "9.0"]);
+    let more = "<a href=\"/files/more-1.0-py3-none-any.whl\">more-1.0-py3-none-any.whl</a>";
+    index.files.insert("/simple/more/".into(), more.into());
     let url = index.serve().await;
     let hash = index.hash(NAME);
     let good = format!("demo==1.0 --hash={hash}\n");
     let zeros = format!("sha256:{}", "0".repeat(64));
     let busy = Index { status: Some(503), ..Index::default() }.serve().await;
     let closed = Index { status: Some(403), ..Index::default() }.serve().await;
-    let wants_more = format!("more==1.0 --hash={zeros}\n");
+    let unknown = format!("unknown==1.0 --hash={zeros}\n");
+    let wants_more = format!("demo==9.0 --hash={}\n", index.hash("demo-9.0-py3-none-any.whl"));
     for (lock, url, code, finding) in [
         (good.replace(&hash, &zeros), &url, 24, "another hash: demo==1.0 from http://127.0.0.1:"),
         (good.replace("1.0", "3.0"), &url, 24, "No matching distribution found for demo==3.0"),
-        (wants_more, &url, 24, "No matching distribution found for more==1.0"),
+        (unknown, &url, 24, "No matching distribution found for unknown==1.0"),
+        (wants_more, &url, 24, "it lacks more>=1, which demo==9.0 needs"),
         ("demo==1.0\n".into(), &url, 24, "requirements.txt: line 1: \"demo==1.0\" has no --hash"),
         (
             format!("--index-url {url}\n{good}"),
