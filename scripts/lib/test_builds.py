@@ -363,14 +363,24 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
             return message
 
         message = stage.eventually("it runs the image before", back)
-        newest = stage.get("agentbuilds", "reviewer")["status"]["builtImage"]
+        build = stage.get("agentbuilds", "reviewer")
+        newest = build["status"]["builtImage"]
         self.assertNotEqual(newest, before)
+        self.assertEqual(condition(build, "Ready")[0], "True")
+
+        def told():
+            status, _, named = condition(stage.get("agentbuilds", "reviewer"), "RolledBack")
+            assert status == "True" and named.endswith(": agent/reviewer"), named
+
+        stage.eventually("the build tells it, too", told)
         self.assertIn(newest, message)
         self.assertIn("CrashLoopBackOff", message)
         self.assertEqual(stage.note(), "eight", "the pod before was never stopped")
         commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "nine\n"})
         stage.built(commit)
         self.assertEqual(stage.note(), "nine")
+        conditions = stage.get("agentbuilds", "reviewer")["status"]["conditions"]
+        self.assertNotIn("RolledBack", [one["type"] for one in conditions])
 
 
 class BuildsOfManyAgents(builds_many.BuildsOfManyAgents):

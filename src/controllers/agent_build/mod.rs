@@ -39,6 +39,7 @@ pub mod repository;
 mod resolve;
 pub mod resolve_template;
 mod reuse;
+mod rollouts;
 pub mod run;
 mod stage;
 pub mod status;
@@ -58,6 +59,7 @@ use self::own_image::OwnImage;
 use self::questions::Questions;
 use self::repository::Polls;
 use self::reuse::Proofs;
+use self::rollouts::Rollouts;
 use self::tekton::Tekton;
 pub use self::turns::Limits;
 use self::turns::Turns;
@@ -150,6 +152,7 @@ pub fn start<E: Send + 'static>(
         proofs: proofs.clone(),
         asked: Questions::default(),
         lags: Debounce::default(),
+        rollouts: Rollouts::new(&stores.agents, &stores.mcp_servers, &queue),
     });
     {
         let proofs = proofs.clone();
@@ -204,4 +207,6 @@ struct Controller {
     asked: Questions,
     /// Builds whose live object is not the one of their newest commit, and since when.
     lags: Debounce,
+    /// What runs the images.
+    rollouts: Rollouts,
 }

@@ -295,7 +295,9 @@ impl Controller {
                 Ok(begun.map(|()| Some(run)))
             }
             Ok(run) => Ok(Ok(Some(run))),
-            Err(error) if error.is_forbidden() || error.is_invalid() => {
+            Err(error)
+                if error.is_forbidden() || error.is_invalid() || error.is_webhook_failure() =>
+            {
                 Ok(Err(BuildProblem::run_refused(&error)))
             }
             Err(error) => Err(error),
@@ -435,6 +437,7 @@ impl Controller {
         };
         new.history = records(&new.history, runs.iter().map(|run| &run.value), &build.spec.history);
         take_what_ended(&mut new, old);
+        self.rollouts.tell(key, build.metadata.generation.unwrap_or_default(), &mut new);
         let target =
             Target { client: &self.client, store: self.builds.as_ref(), key, uid: &entry.uid };
         controllers::status::write::<AgentBuild, _>(&self.events, &target, Some(old), &new).await?;

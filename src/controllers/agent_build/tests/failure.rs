@@ -101,9 +101,9 @@ fn b7_each_failure_has_a_class() {
         (34, Build, "BaseImageMissing"),
         (35, Build, "BaseImageInvalid"),
         (24, Source, "LockFileRefused"),
-        (36, Build, "PipMissing"),
         (37, Infrastructure, "IndexUnreachable"),
-        (38, Build, "StepFailed"),
+        (38, Build, "PipMissing"),
+        (39, Build, "StepFailed"),
         (41, Policy, "PolicyFailed"),
         (1, Build, "StepFailed"),
     ] {
