@@ -11,6 +11,7 @@ import unittest
 import urllib.request
 
 import builds_many
+import builds_packages
 import builds_pipeline
 import builds_scans
 import oci
@@ -448,6 +449,10 @@ class WithoutADockerfile(unittest.TestCase):
         self.assertIn("violates PodSecurity", message)
         self.assertIn("--build-namespace", message)
         self.assertIn("strategy: Append", message)
+
+
+class WithoutADockerfileWithPackages(builds_packages.PackagesOfALockFile):
+    """In the same cluster."""
 
 
 if __name__ == "__main__":

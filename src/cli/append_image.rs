@@ -9,12 +9,14 @@ use std::process::ExitCode;
 use clap::Args as ClapArgs;
 
 use super::connection::block_on;
-use super::push_image::{Destination, TOTAL, credentials, failure, policy, results};
+use super::push_image::{Destination, FOLDER, TOTAL, credentials, failure, policy, results};
 use super::{Failure, print};
 use crate::net::Dialler;
 use crate::registry::append::{Append, Appended};
 use crate::registry::base::{Change, Platform};
 use crate::registry::client::Options;
+use crate::registry::folder::Layer;
+use crate::registry::packages::Packages;
 use crate::registry::pull::Copied;
 use crate::registry::{Credentials, PushError, Reference, Registry, RegistryError};
 
@@ -36,9 +38,18 @@ pub struct Args {
     /// As whom the image runs; empty means as the base image says
     #[arg(long, value_name = "USER", default_value = "", hide_default_value = true)]
     user: String,
-    /// Which image of a base image for several platforms; default: that of this machine
-    #[arg(long, value_name = "linux/ARCHITECTURE")]
-    platform: Option<Platform>,
+    /// Which image of a base image for several platforms; empty: that of this machine
+    #[arg(long, value_name = "linux/ARCHITECTURE", value_parser = platform, default_value = "", hide_default_value = true)]
+    platform: Wanted,
+    /// The lock file whose packages --dependencies has; empty: no packages are appended
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    lock_file: String,
+    /// Folder with installed packages: they become a layer below that of the folder
+    #[arg(long, value_name = "DIR")]
+    dependencies: Option<PathBuf>,
+    /// Where the packages are in the image
+    #[arg(long, value_name = "PATH", value_parser = absolute, default_value = "/opt/dependencies")]
+    dependencies_into: String,
     #[command(flatten)]
     to: Destination,
     /// Folder for a file without a name
@@ -50,6 +61,30 @@ pub struct Args {
     /// What the image runs; default: what the base image runs
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// A platform, or that of this machine.
+#[derive(Debug, Clone)]
+struct Wanted(Option<Platform>);
+
+fn platform(text: &str) -> Result<Wanted, String> {
+    if text.is_empty() { Ok(Wanted(None)) } else { text.parse().map(|it| Wanted(Some(it))) }
+}
+
+/// The packages of the lock file.
+fn packages(args: &Args) -> Result<Option<Packages>, Failure> {
+    let Args { lock_file, dependencies: folder, dependencies_into: into, .. } = args;
+    if lock_file.is_empty() {
+        return Ok(None);
+    }
+    let is_there = |folder: &&PathBuf| folder.symlink_metadata().is_ok_and(|it| it.is_dir());
+    let Some(folder) = folder.as_ref().filter(is_there) else {
+        let why = format!(
+            "no step has installed the packages of {lock_file}: there is no folder with them"
+        );
+        return Err(Failure::new(FOLDER, why));
+    };
+    Ok(Some(Packages { folder: folder.clone(), into: into.clone() }))
 }
 
 /// A folder in an image.
@@ -69,9 +104,11 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
 
 async fn append(args: Args) -> Result<ExitCode, Failure> {
     let (mut base, mut registry) = clients(&args).map_err(|error| failure(&error.into()))?;
+    let packages = packages(&args)?;
     let append = Append {
         reference: args.base.clone(),
-        platform: args.platform.unwrap_or_else(Platform::here),
+        platform: args.platform.0.unwrap_or_else(Platform::here),
+        packages,
         root: args.root,
         subfolder: args.subfolder,
         scratch: args.scratch.unwrap_or_else(std::env::temp_dir),
@@ -85,7 +122,11 @@ async fn append(args: Args) -> Result<ExitCode, Failure> {
     let appended = append.run(&mut base, &mut registry).await.map_err(failed)?;
     let layout = &appended.layout;
     registry.push_blobs(layout).await.map_err(failed)?;
-    let Appended { base, entries, copied, .. } = &appended;
+    let Appended { base, entries, packages, copied, .. } = &appended;
+    if let Some(Layer { blob, entries, .. }) = packages {
+        let (lock, digest) = (&args.lock_file, &blob.digest);
+        print(&format!("the packages of {lock}: {entries} files and folders ({digest})\n"))?;
+    }
     print(&format!("appended {entries} files and folders to {} ({base})\n", args.base))?;
     let how = |how| copied.iter().filter(|one| **one == how).count();
     let [there, mounted, sent] = [Copied::There, Copied::Mounted, Copied::Sent].map(how);

@@ -2,12 +2,13 @@
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
 //! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
-//! `push-image`, `append-image`, `export-image` and `check-scan` have those of steps of builds (`deploy/pipelines/README.md`).
+//! `push-image`, `append-image`, `export-image`, `check-scan` and `check-lock-file` have those of steps of builds (`deploy/pipelines/README.md`).
 
 mod append_image;
 mod approve;
 mod ask;
 mod builds;
+mod check_lock_file;
 mod check_scan;
 mod completions;
 mod connection;
@@ -15,6 +16,7 @@ mod context;
 mod crds;
 mod export_image;
 mod init;
+mod lock_file;
 mod logs;
 mod operator;
 mod plan;
@@ -93,6 +95,9 @@ enum Command {
     /// Say what of a scanner's report counts; a step of builds does it
     #[command(hide = true)]
     CheckScan(Box<check_scan::Args>),
+    /// Check a lock file of pip, and write what pip is to install; a step of builds does it
+    #[command(hide = true)]
+    CheckLockFile(check_lock_file::Args),
     /// Print the plain form of the definitions of a folder
     Render(render::Args),
     /// Print all custom resource definitions as YAML
@@ -145,6 +150,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::AppendImage(args) => append_image::run(*args),
         Command::ExportImage(args) => export_image::run(&args),
         Command::CheckScan(args) => check_scan::run(*args),
+        Command::CheckLockFile(args) => check_lock_file::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
         Command::Completions(args) => completions::run(&args),

@@ -27,7 +27,7 @@ const UNREACHABLE: u8 = 32;
 /// Exit code: the layout is not what it should be.
 const INVALID: u8 = 33;
 /// Exit code: the folder has what no layer takes.
-const FOLDER: u8 = 23;
+pub(super) const FOLDER: u8 = 23;
 /// Exit code: the base image is not there, or may not be pulled.
 const NO_BASE: u8 = 34;
 /// Exit code: nothing can be appended to the base image.

@@ -19,7 +19,7 @@ use crate::git::{GitError, Snapshot};
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The templates and steps that `deploy/` installs.
-const SHIPPED: [(&str, &str); 11] = [
+const SHIPPED: [(&str, &str); 12] = [
     ("template-dev.yaml", include_str!("../../deploy/pipelines/template-dev.yaml")),
     (
         "template-dev-external.yaml",
@@ -30,6 +30,7 @@ const SHIPPED: [(&str, &str); 11] = [
     ("step-verify.yaml", include_str!("../../deploy/pipelines/step-verify.yaml")),
     ("step-build.yaml", include_str!("../../deploy/pipelines/step-build.yaml")),
     ("step-push.yaml", include_str!("../../deploy/pipelines/step-push.yaml")),
+    ("step-dependencies.yaml", include_str!("../../deploy/pipelines/step-dependencies.yaml")),
     ("step-append.yaml", include_str!("../../deploy/pipelines/step-append.yaml")),
     ("step-scan-secrets.yaml", include_str!("../../deploy/pipelines/step-scan-secrets.yaml")),
     (

@@ -8,6 +8,7 @@ use super::error::{BaseError, FolderError, PushError};
 use super::folder::{self, Layer};
 use super::layout::Layout;
 use super::manifest::{Descriptor, Digest};
+use super::packages::{self, Packages};
 use super::pull::Copied;
 use super::reference::Reference;
 
@@ -22,6 +23,8 @@ pub struct Append {
     pub root: PathBuf,
     /// The folder, relative to `root`.
     pub subfolder: String,
+    /// The packages that the folder needs.
+    pub packages: Option<Packages>,
     /// A folder for files without a name.
     pub scratch: PathBuf,
     /// What the image is to run.
@@ -37,6 +40,8 @@ pub struct Appended {
     pub base: Digest,
     /// Files, folders and links of the layer.
     pub entries: usize,
+    /// The layer of the packages.
+    pub packages: Option<Layer>,
     /// How the layers of the base image came to the registry.
     pub copied: Vec<Copied>,
 }
@@ -53,16 +58,20 @@ impl Append {
         registry: &mut Registry,
     ) -> Result<Appended, PushError> {
         // The layer is made while the base image is asked for.
-        let Self { root, subfolder, scratch, change, .. } = self.clone();
+        let Self { root, subfolder, packages, scratch, change, .. } = self.clone();
         let layering = tokio::task::spawn_blocking(move || {
-            folder::layer(&root, &subfolder, &change.into, &scratch)
+            let packages = packages.map(|packages| packages.layer(&scratch)).transpose()?;
+            Ok::<_, FolderError>((
+                packages,
+                folder::layer(&root, &subfolder, &change.into, &scratch)?,
+            ))
         });
         let (digest, found) = self.find(base).await?;
         let config = base.pull_blob(&found.config).await?;
-        let layer = layering
+        let (packages, layer) = layering
             .await
             .map_err(|_| FolderError::Scratch { why: "the reading ended".into() })??;
-        let layout = self.image(&digest, &found, &config, layer.clone())?;
+        let layout = self.image(&digest, &found, &config, packages.clone(), layer.clone())?;
         let is_near = base.is_at(registry);
         if is_near && base.image() != registry.image() {
             registry.mounts_from(base.image());
@@ -71,7 +80,7 @@ impl Append {
         for (_, named) in &found.layers {
             copied.push(registry.copy_blob(base, is_near, named).await?);
         }
-        Ok(Appended { layout, base: digest, entries: layer.entries, copied })
+        Ok(Appended { layout, base: digest, entries: layer.entries, packages, copied })
     }
 
     /// The manifest of the base image for the platform, and the digest that the reference has.
@@ -95,19 +104,29 @@ impl Append {
         digest: &Digest,
         found: &Base,
         config: &[u8],
+        packages: Option<Layer>,
         layer: Layer,
     ) -> Result<Layout, PushError> {
-        let config = base::configuration(config, found, &layer.diff_id, &self.change)
-            .map_err(|why| self.invalid(why))?;
-        let config = folder::spooled(&config, Path::new(&self.scratch))?;
         let described = |blob: &super::layout::Blob| Descriptor {
             digest: blob.digest.clone(),
             size: blob.size,
         };
+        let below = match (&self.packages, &packages) {
+            (Some(Packages { into, .. }), Some(Layer { blob, diff_id, .. })) => {
+                let layer = (&described(blob), diff_id);
+                packages::below(config, found, layer, into).map_err(|why| self.invalid(why))?
+            }
+            _ => (config.to_vec(), found.clone()),
+        };
+        let (config, found) = (&below.0, &below.1);
+        let config = base::configuration(config, found, &layer.diff_id, &self.change)
+            .map_err(|why| self.invalid(why))?;
+        let config = folder::spooled(&config, Path::new(&self.scratch))?;
         let named = (&self.reference, digest);
         let manifest = base::manifest(named, found, &described(&config), &described(&layer.blob));
         let digest = Digest::of(&manifest);
-        Ok(Layout { manifest: manifest.into(), digest, config, layers: vec![layer.blob] })
+        let layers = packages.into_iter().chain([layer]).map(|layer| layer.blob).collect();
+        Ok(Layout { manifest: manifest.into(), digest, config, layers })
     }
 
     fn invalid(&self, why: impl Into<String>) -> BaseError {

@@ -26,7 +26,7 @@ pub const ACCEPTED: [&str; 4] = [
 ];
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 /// The media type of the layer that is appended.
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// Media types of layers: those of OCI, and what docker calls the same.
 const LAYERS: [(&str, &str); 6] = [
     ("application/vnd.oci.image.layer.v1.tar", "application/vnd.oci.image.layer.v1.tar"),
@@ -227,22 +227,21 @@ pub struct Change {
     pub user: Option<String>,
 }
 
-/// The configuration of the image, from that of its base. `diff_id` is the digest of the layer's tar.
+/// A configuration with one more layer. `layers` is how many it has, `diff_id` the digest of the new one's tar, `into` where that is in the image.
 ///
 /// # Errors
 /// Why nothing can be appended to it.
-pub fn configuration(
+pub(super) fn with_layer(
     bytes: &[u8],
-    base: &Base,
+    layers: usize,
     diff_id: &Digest,
-    change: &Change,
-) -> Result<Vec<u8>, String> {
+    into: &str,
+) -> Result<Map<String, Value>, String> {
     let mut all: Map<String, Value> = serde_json::from_slice(bytes)
         .map_err(|error| format!("its configuration: {}", shown(&error.to_string())))?;
     if all.get("os").and_then(Value::as_str).is_some_and(|os| os != "linux") {
         return Err("it is not for Linux".into());
     }
-    let layers = base.layers.len();
     let diff_ids = all.get_mut("rootfs").and_then(|rootfs| rootfs.get_mut("diff_ids"));
     let Some(Value::Array(diff_ids)) = diff_ids else {
         return Err("its configuration has no rootfs.diff_ids".into());
@@ -258,20 +257,40 @@ pub fn configuration(
         let with_layer = history.iter().filter(|one| one["empty_layer"] != true).count();
         // One that does not fit to the layers gets no better.
         if with_layer == layers {
-            let mut entry = json!({"created_by": CREATED_BY, "comment": change.into});
+            let mut entry = json!({"created_by": CREATED_BY, "comment": into});
             if let Some(created) = created {
                 entry["created"] = created;
             }
             history.push(entry);
         }
     }
+    Ok(all)
+}
+
+/// The part of a configuration that says what runs.
+///
+/// # Errors
+/// When it is no object.
+pub(super) fn config(all: &mut Map<String, Value>) -> Result<&mut Map<String, Value>, String> {
     let config = all.entry("config").or_insert(Value::Null);
     if config.is_null() {
         *config = json!({});
     }
-    let Value::Object(config) = config else {
-        return Err("its configuration has a config that is no object".into());
-    };
+    config.as_object_mut().ok_or("its configuration has a config that is no object".into())
+}
+
+/// The configuration of the image, from that of its base. `diff_id` is the digest of the layer's tar.
+///
+/// # Errors
+/// Why nothing can be appended to it.
+pub fn configuration(
+    bytes: &[u8],
+    base: &Base,
+    diff_id: &Digest,
+    change: &Change,
+) -> Result<Vec<u8>, String> {
+    let mut all = with_layer(bytes, base.layers.len(), diff_id, &change.into)?;
+    let config = config(&mut all)?;
     config.insert("WorkingDir".into(), change.into.as_str().into());
     if !change.command.is_empty() {
         config.insert("Entrypoint".into(), json!(change.command));

@@ -137,6 +137,9 @@ pub enum FolderError {
         /// The budget, with its unit.
         limit: String,
     },
+    /// The packages become no layer.
+    #[error("the packages of the lock file: {0}")]
+    Packages(Box<Self>),
     /// The layer cannot be written.
     #[error("the layer cannot be written: {why}")]
     Scratch {

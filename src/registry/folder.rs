@@ -58,7 +58,24 @@ pub fn layer(
     into: &str,
     scratch: &Path,
 ) -> Result<Layer, FolderError> {
-    let folder = opened(root, subfolder)?;
+    layer_without(&[], opened(root, subfolder)?, into, scratch)
+}
+
+/// Makes a layer of a folder with packages of Python. What Python has compiled is left out: it says when that was.
+///
+/// # Errors
+/// What no layer takes, with its path.
+pub fn packages(folder: &Path, into: &str, scratch: &Path) -> Result<Layer, FolderError> {
+    layer_without(&[b"__pycache__"], opened(folder, "")?, into, scratch)
+}
+
+/// Makes a layer without what is called so.
+fn layer_without(
+    without: &'static [&'static [u8]],
+    folder: OwnedFd,
+    into: &str,
+    scratch: &Path,
+) -> Result<Layer, FolderError> {
     let written = |error: io::Error| FolderError::Scratch { why: error.to_string() };
     let file = tempfile::tempfile_in(scratch).map_err(written)?;
     let counted = Hashed::new(BufWriter::new(file));
@@ -66,6 +83,7 @@ pub fn layer(
     let gzip: GzEncoder<_> = gzip.write(counted, Compression::new(LEVEL));
     let mut walk = Walk {
         tar: tar::Builder::new(Hashed::new(gzip)),
+        without,
         entries: 0,
         bytes: 0,
         path: PathBuf::new(),
@@ -86,6 +104,27 @@ pub fn layer(
 
 const FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+const FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+/// Opens a regular file. `path` is relative to `root`; from there on no symbolic link is followed.
+///
+/// # Errors
+/// When it is not there, or something else.
+pub fn file(root: &Path, path: &str) -> Result<File, FolderError> {
+    let failed = |error: Errno| not_read(Path::new(path), error);
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let file = openat(opened(root, folder)?, name, FILE, Mode::empty()).map_err(failed)?;
+    let found = fstat(&file).map_err(failed)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(not_read(Path::new(path), Errno::LOOP));
+    }
+    Ok(file.into())
+}
 
 /// Opens a folder below another one.
 fn opened(root: &Path, subfolder: &str) -> Result<OwnedFd, FolderError> {
@@ -168,6 +207,8 @@ impl Read for Exactly<'_> {
 /// What goes through the folder.
 struct Walk<W: Write> {
     tar: tar::Builder<W>,
+    /// Names that are left out.
+    without: &'static [&'static [u8]],
     entries: usize,
     bytes: u64,
     /// The path in the image, without a slash at its beginning.
@@ -215,7 +256,8 @@ impl<W: Write> Walk<W> {
         let mut names = Vec::new();
         for entry in Dir::read_from(folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") || self.without.contains(&name) {
                 continue;
             }
             if self.entries + names.len() >= MAX_ENTRIES {
@@ -237,12 +279,7 @@ impl<W: Write> Walk<W> {
                 self.folder(inner, depth + 1)
             }
             FileType::RegularFile => {
-                let flags = OFlags::RDONLY
-                    | OFlags::NOFOLLOW
-                    | OFlags::CLOEXEC
-                    | OFlags::NONBLOCK
-                    | OFlags::NOCTTY;
-                let file = openat(folder, name, flags, Mode::empty()).map_err(failed)?;
+                let file = openat(folder, name, FILE, Mode::empty()).map_err(failed)?;
                 let found = fstat(file.as_fd()).map_err(failed)?;
                 if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
                     return Err(self.not_taken("no regular file"));

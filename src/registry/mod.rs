@@ -11,6 +11,7 @@
 //! reference (pure) a base image, as people name it
 //! base     (pure) the manifest and the configuration of a base image, and what becomes of them
 //! folder   makes a layer of a folder, and follows no symbolic link there
+//! packages the layer of installed packages, and what the configuration says of it
 //! pull     manifests and blobs of a base image, and blobs that go on to another registry
 //! append   a folder, a base image, and the image that becomes of them
 //! fetch    asks for manifests
@@ -32,6 +33,7 @@ pub mod folder;
 pub mod image;
 pub mod layout;
 pub mod manifest;
+pub mod packages;
 pub mod pull;
 pub mod push;
 pub mod reference;

@@ -84,6 +84,7 @@ pub enum BuildStrategy {
 /// To what the folder is appended, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.platform) || !has(self.lockFile)").message("lockFile and platform do not go together: packages are installed for the node that builds"))]
 pub struct BuildAppend {
     /// The base image, with a tag or a digest. Without a registry it is one of Docker Hub.
     #[schemars(
@@ -108,6 +109,19 @@ pub struct BuildAppend {
         regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
     )]
     pub user: Option<String>,
+    /// A requirements file of pip with a hash for each package, relative to the subfolder and inside of it. Its packages are
+    /// a layer of their own, below that of the folder. Default: none are installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 256),
+        regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/\.?[A-Za-z0-9_][A-Za-z0-9._-]*)*$")
+    )]
+    #[x_kube(validation = Rule::new("self.matches('requirements[^/]*[.]txt$')").message("the name of lockFile must have requirements in it, and end in .txt: by that scanners know it"))]
+    pub lock_file: Option<String>,
+    /// The platform of the image: `linux/ARCHITECTURE`. Default: that of the node that builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), regex(pattern = r"^linux/[a-z0-9]+(/[a-z0-9]+)?$"))]
+    pub platform: Option<String>,
 }
 
 /// How many builds that ended are kept: in the status, and as PipelineRuns with their pods.

@@ -18,6 +18,8 @@ pub const SUPERSEDED: &str = "Superseded";
 pub const POD_REFUSED: &str = "PodRefused";
 /// The reason of a run whose source or image breaks a rule.
 const POLICY_FAILED: &str = "PolicyFailed";
+/// The reason of a run whose lock file cannot be installed as it is.
+const LOCK_FILE_REFUSED: &str = "LockFileRefused";
 /// The most steps that a status tells.
 const MAX_STEPS: usize = 32;
 /// The pause before the first retry. Each further one is four times as long.
@@ -119,12 +121,15 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         21 => (Source, "SubfolderOutside", "the folder lies outside of the repository"),
         22 => (Source, "DockerfileMissing", "the folder has no such Dockerfile"),
         23 => (Source, "FolderRefused", "the folder has what no layer takes"),
+        24 => (Source, LOCK_FILE_REFUSED, "the packages of the lock file are not installed"),
         30 => (Build, "BuildFailed", "the image cannot be built"),
         31 => (Registry, "PushDenied", "the registry refuses the image"),
         32 => (Infrastructure, "RegistryUnreachable", "the registry cannot be reached"),
         33 => (Build, "ImageInvalid", "the image is not what a build makes"),
         34 => (Build, "BaseImageMissing", "the base image is not there, or may not be pulled"),
         35 => (Build, "BaseImageInvalid", "nothing can be appended to the base image"),
+        37 => (Infrastructure, "IndexUnreachable", "the package index cannot be reached"),
+        38 => (Build, "PipMissing", "the base image has no Python with pip"),
         40 => (Policy, POLICY_FAILED, "the source folder has secrets"),
         41 => (Policy, POLICY_FAILED, "lock files name packages with known vulnerabilities"),
         42 => (Policy, POLICY_FAILED, "the image has packages with known vulnerabilities"),
@@ -222,7 +227,8 @@ fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
     }
     match of_exit_code(code) {
         Some((class, reason, what)) => {
-            let finding = task.finding.as_ref().filter(|_| class == Policy);
+            let tells = class == Policy || reason == LOCK_FILE_REFUSED;
+            let finding = task.finding.as_ref().filter(|_| tells);
             let finding = finding.map(|text| format!(": {text}")).unwrap_or_default();
             let message = format!("step {name} failed with exit code {code}: {what}{finding}");
             Why::new(class, reason, message)

@@ -148,7 +148,7 @@ pub fn build_key(
 
 /// What is appended to what.
 fn append(encoding: &mut Encoding, append: &BuildAppend) {
-    let BuildAppend { base_image, into, command, user } = append;
+    let BuildAppend { base_image, into, command, user, lock_file, platform } = append;
     encoding.text("base image", base_image);
     encoding.text("into", into);
     encoding.list("command", command.len());
@@ -156,6 +156,12 @@ fn append(encoding: &mut Encoding, append: &BuildAppend) {
         encoding.text("word", word);
     }
     encoding.option("user", user.as_deref());
+    // One that is not set adds nothing: a key without them stays what it is.
+    for (label, value) in [("lock file", lock_file), ("platform", platform)] {
+        if let Some(value) = value {
+            encoding.text(label, value);
+        }
+    }
 }
 
 /// Hash of labelled values: every text carries its length and every list its count, so that no two different

@@ -13,6 +13,7 @@
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
 mod again;
+pub mod appended;
 mod apply;
 pub mod builder;
 mod credentials;

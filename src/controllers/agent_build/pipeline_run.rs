@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::appended::{self, BASE_IMAGE, appended};
 use super::key::BuildKey;
 use super::place::{Owner, metadata, name_of};
 use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
@@ -15,7 +16,7 @@ use super::template::{
     BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT,
     WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
-use crate::api::agent_build::{AgentBuildSpec, BuildAppend, BuildStrategy};
+use crate::api::agent_build::AgentBuildSpec;
 use crate::api::keys;
 use crate::registry::Reference;
 use crate::sync::credentials::Access;
@@ -34,8 +35,6 @@ pub const IMAGE: &str = "convoke.dev/image";
 /// Annotation on a PipelineRun that was stopped: the build key for which it was.
 pub const SUPERSEDED_BY: &str = "convoke.dev/superseded-by";
 
-/// The parameter with the base image of `strategy: Append`.
-const BASE_IMAGE: &str = "base-image";
 /// The parameter with the registry that the AgentBuild names.
 const OUTPUT_REGISTRY: &str = "output-registry";
 
@@ -65,9 +64,9 @@ pub enum SpecError {
     /// The base image is none.
     #[error("spec.append.baseImage: {0}")]
     InvalidBaseImage(String),
-    /// No step appends to a base image.
-    #[error("spec.strategy is Append, but no step that runs has the parameter {BASE_IMAGE}")]
-    NothingAppends,
+    /// What the spec asks for, and the parameter that no step takes.
+    #[error("{0}, but no step that runs has the parameter {1}")]
+    NothingTakes(&'static str, &'static str),
     /// A parameter that the template requires is empty, and a step that runs takes it.
     #[error("step {step} needs a value for parameter {name}, which the template leaves empty")]
     MissingParameter {
@@ -98,7 +97,7 @@ impl SpecError {
             Self::InvalidTimeout => "InvalidTimeout",
             Self::NoDigest => "NoDigestResult",
             Self::InvalidBaseImage(_) => "InvalidBaseImage",
-            Self::NothingAppends => "StrategyNotSupported",
+            Self::NothingTakes(..) => "StrategyNotSupported",
             Self::MissingParameter { .. } | Self::RequiredEmpty(_) => "MissingParameter",
             Self::TooLarge(_) => "PipelineRunTooLarge",
             Self::UnsafeValue(_) => "UnsafeValue",
@@ -113,6 +112,8 @@ fn field_of(parameter: &str) -> String {
         BASE_IMAGE => "spec.append.baseImage".into(),
         "append-command" => "spec.append.command".into(),
         "append-user" => "spec.append.user".into(),
+        appended::LOCK_FILE => "spec.append.lockFile".into(),
+        appended::PLATFORM => "spec.append.platform".into(),
         "build-args" => "spec.buildArgs".into(),
         _ => format!("the parameter {parameter}"),
     }
@@ -223,8 +224,8 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
         return Err(SpecError::NoDigest);
     }
     let takes = |name: &str| steps.iter().find(|step| step.parameters.contains_key(name));
-    if spec.strategy == BuildStrategy::Append && takes(BASE_IMAGE).is_none() {
-        return Err(SpecError::NothingAppends);
+    if let Some((what, name)) = appended::asks(spec).find(|(_, name)| takes(name).is_none()) {
+        return Err(SpecError::NothingTakes(what, name));
     }
     let is_empty = |name: &str| values.get(name).is_none_or(ParameterValue::is_empty);
     // As for other parameters: what only steps take that do not run may be empty.
@@ -317,15 +318,14 @@ pub fn template_hash(template: &ResolvedTemplate, spec: &AgentBuildSpec, registr
 /// The values of [`FROM_SPEC`] that conditions may ask for. All of them are part of the build key.
 fn key_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, ParameterValue> {
     let text = |text: &str| ParameterValue::Text(text.to_owned());
-    let append = appended(spec);
-    BTreeMap::from([
+    let mut values = BTreeMap::from([
         ("subfolder", text(&spec.source.subfolder)),
-        ("dockerfile", text(append.map_or(spec.dockerfile.as_str(), |_| ""))),
+        ("dockerfile", text(appended(spec).map_or(spec.dockerfile.as_str(), |_| ""))),
         ("image", text(&repository(spec, registry))),
         ("insecure", text(if spec.output.insecure { "true" } else { "false" })),
-        ("strategy", text(append.map_or("Dockerfile", |_| "Append"))),
-        (BASE_IMAGE, text(append.map_or("", |append| &append.base_image))),
-    ])
+    ]);
+    values.extend(appended::key_values(spec));
+    values
 }
 
 /// The values of [`FROM_SPEC`] that do not follow from the commit.
@@ -333,15 +333,11 @@ fn spec_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, 
     let text = |text: &str| ParameterValue::Text(text.to_owned());
     let build_args =
         spec.build_args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let append = appended(spec);
-    let command = append.map(|append| append.command.clone()).unwrap_or_default();
     let mut values = key_values(spec, registry);
+    values.extend(appended::other_values(spec));
     values.extend([
         (OUTPUT_REGISTRY, text(spec.output.registry.as_deref().unwrap_or_default())),
         ("build-args", ParameterValue::List(build_args)),
-        ("append-into", text(append.map_or("", |append| &append.into))),
-        ("append-command", ParameterValue::List(command)),
-        ("append-user", text(append.and_then(|append| append.user.as_deref()).unwrap_or(""))),
     ]);
     values
 }
@@ -372,11 +368,6 @@ pub fn parameters_hash(
         }
     }
     convoke_core::text::hex(&Sha256::digest(json!(all).to_string().as_bytes()))
-}
-
-/// To what the folder is appended.
-fn appended(spec: &AgentBuildSpec) -> Option<&BuildAppend> {
-    spec.append.as_ref().filter(|_| spec.strategy == BuildStrategy::Append)
 }
 
 /// The values of [`FROM_SPEC`].

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::appended::{BASE_IMAGE, LOCK_FILE};
 use super::key::Encoding;
 use super::parameters::{Levels, declared};
 use super::pipeline::{self, Overrides};
@@ -303,8 +304,8 @@ fn resolve_step(
 
 /// Parameters from the AgentBuild that conditions may ask for: those that are part of the build key. What is built once for the same key must
 /// not depend on anything else, such as the commit.
-const CONDITIONAL: [&str; 6] =
-    ["subfolder", "dockerfile", "image", "insecure", "strategy", "base-image"];
+const CONDITIONAL: [&str; 7] =
+    ["subfolder", "dockerfile", "image", "insecure", "strategy", BASE_IMAGE, LOCK_FILE];
 
 /// A condition in which parameters that are not from the spec have their values.
 fn condition(when: &When, levels: &Levels<'_>) -> Result<When, String> {

@@ -40,7 +40,7 @@ pub const BASE_RESULT: &str = "BASE_DIGEST";
 pub const FINDING_RESULT: &str = "FINDING";
 
 /// Parameters whose values come from the AgentBuild and its commit. A TaskSpec gets those that it declares.
-pub const FROM_SPEC: [(&str, ParameterType); 15] = [
+pub const FROM_SPEC: [(&str, ParameterType); 17] = [
     ("repo-url", ParameterType::Text),
     ("revision", ParameterType::Text),
     ("subfolder", ParameterType::Text),
@@ -56,6 +56,8 @@ pub const FROM_SPEC: [(&str, ParameterType); 15] = [
     ("append-into", ParameterType::Text),
     ("append-command", ParameterType::List),
     ("append-user", ParameterType::Text),
+    ("append-lock-file", ParameterType::Text),
+    ("append-platform", ParameterType::Text),
 ];
 
 /// The parameter for Convoke's own image. Unless the template sets it, it is the image of the operator.

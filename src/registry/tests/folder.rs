@@ -232,3 +232,41 @@ fn b11_a_folder_has_at_most_so_many_files() {
     let error = made(&many).expect_err("too many").to_string();
     assert_eq!(error, "the folder has more than 100000 files");
 }
+
+#[test]
+fn b11_of_packages_what_python_has_compiled_is_left_out() {
+    let dir = folder(&[
+        ("demo/__init__.py", ""),
+        ("demo/__pycache__/__init__.cpython-313.pyc", "x"),
+        ("demo/a/__pycache__/b.pyc", "x"),
+        ("__pycache__", "a file is left out, too"),
+        ("demo/__pycache__.py", ""),
+    ]);
+    let scratch = tempfile::tempdir().expect("a folder");
+    let layer = packages(dir.path(), "/opt/app", scratch.path()).expect("a layer");
+    let names: Vec<_> = entries(&layer).into_iter().map(|(name, _)| name).collect();
+    let want = ["", "demo/", "demo/__init__.py", "demo/__pycache__.py", "demo/a/"];
+    assert_eq!(names, want.map(|name| format!("opt/app/{name}")));
+    // In a source folder it is like any other.
+    assert_eq!(made(&dir).expect("a layer").entries, 10);
+}
+
+#[test]
+fn b11_a_single_file_is_read_below_its_folder_only() {
+    let dir = folder(&[("a/b.txt", "text"), ("other", "secret")]);
+    let at = |name: &str| dir.path().join(name);
+    let read = |path: &str| {
+        let mut text = String::new();
+        file(dir.path(), path)
+            .map(|mut file| file.read_to_string(&mut text).map(|_| text).expect("text"))
+    };
+    assert_eq!(read("a/b.txt"), Ok("text".into()));
+    assert_eq!(read("./a/b.txt"), Ok("text".into()));
+    symlink("../other", at("a/link")).expect("a link");
+    symlink("a", at("folder")).expect("a link");
+    rustix::fs::mknodat(CWD, at("a/pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+        .expect("a pipe");
+    for path in ["a/link", "folder/b.txt", "a/../other", "a", "a/pipe", "a/none", ""] {
+        read(path).expect_err(path);
+    }
+}

@@ -64,6 +64,20 @@ async fn b11_g10_the_api_server_and_validate_refuse_the_same() {
         (json!({"append": {"into": "/tmpfiles"}}), None),
         (json!({"append": {"command": [long]}}), Some("1024")),
         (json!({"append": {"user": "a b"}}), Some("user")),
+        (json!({"append": {"lockFile": "requirements.txt"}}), None),
+        (json!({"append": {"lockFile": "sub/.lock/my-requirements.lock.txt"}}), None),
+        (json!({"append": {"lockFile": "uv.lock"}}), Some("the name of lockFile must have")),
+        (json!({"append": {"lockFile": "requirements/a.txt"}}), Some("the name of lockFile must")),
+        (json!({"append": {"lockFile": "../requirements.txt"}}), Some("lockFile")),
+        (json!({"append": {"lockFile": "/requirements.txt"}}), Some("lockFile")),
+        (json!({"append": {"lockFile": "-requirements.txt"}}), Some("lockFile")),
+        (json!({"append": {"platform": "linux/arm64"}}), None),
+        (json!({"append": {"platform": "linux/arm/v7"}}), None),
+        (json!({"append": {"platform": "windows/amd64"}}), Some("platform")),
+        (
+            json!({"append": {"platform": "linux/arm64", "lockFile": "requirements.txt"}}),
+            Some("lockFile and platform do not go together"),
+        ),
         (json!({"strategy": "Buildpacks"}), Some("strategy")),
     ] {
         let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild", "metadata": {"name": "b"}, "spec": spec(&change)});

@@ -287,6 +287,7 @@ pub(super) fn install_templates(cluster: &Cluster) {
         "step-verify",
         "step-build",
         "step-push",
+        "step-dependencies",
         "step-append",
         "step-scan-secrets",
         "step-scan-dependencies",

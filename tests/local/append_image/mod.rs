@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod bases;
+mod dependencies;
 mod refused;
 
 use std::path::Path;

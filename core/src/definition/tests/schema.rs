@@ -393,6 +393,26 @@ fn b11_g10_what_does_not_go_with_append_is_refused_offline() {
         (json!({"append": {"baseImage": "python"}}), "/spec/append/baseImage", code::RULE),
         (json!({"append": {"baseImage": "a:1", "into": "/proc"}}), "/spec/append/into", code::RULE),
         (json!({"append": {"baseImage": "a:1", "into": "app"}}), "/spec/append/into", code::VALUE),
+        (
+            json!({"append": {"baseImage": "a:1", "lockFile": "uv.lock"}}),
+            "/spec/append/lockFile",
+            code::RULE,
+        ),
+        (
+            json!({"append": {"baseImage": "a:1", "lockFile": "../requirements.txt"}}),
+            "/spec/append/lockFile",
+            code::VALUE,
+        ),
+        (
+            json!({"append": {"baseImage": "a:1", "lockFile": "requirements.txt", "platform": "linux/arm64"}}),
+            "/spec/append",
+            code::RULE,
+        ),
+        (
+            json!({"append": {"baseImage": "a:1", "platform": "windows/amd64"}}),
+            "/spec/append/platform",
+            code::VALUE,
+        ),
     ] {
         assert_eq!(build(change.clone()), [(at.to_owned(), code)], "{change}");
     }

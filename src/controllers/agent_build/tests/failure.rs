@@ -100,7 +100,10 @@ fn b7_each_failure_has_a_class() {
         (23, Source, "FolderRefused"),
         (34, Build, "BaseImageMissing"),
         (35, Build, "BaseImageInvalid"),
-        (36, Build, "StepFailed"),
+        (24, Source, "LockFileRefused"),
+        (37, Infrastructure, "IndexUnreachable"),
+        (38, Build, "PipMissing"),
+        (39, Build, "StepFailed"),
         (41, Policy, "PolicyFailed"),
         (1, Build, "StepFailed"),
     ] {
@@ -236,6 +239,10 @@ fn b3_b6_a_failed_scan_says_what_it_found_as_one_line() {
     ] {
         assert_eq!(failed(40, nothing), scanned);
     }
+    let refused =
+        "step scan failed with exit code 24: the packages of the lock file are not installed";
+    assert_eq!(failed(24, json!([])), refused);
+    assert_eq!(failed(24, json!([finding])), format!("{refused}: a.py line 2: [31m github-pat"));
     // A rule was broken, or the finding is of another step.
     assert!(!failed(30, json!([finding])).contains("github-pat"));
     let long = json!([{"name": "FINDING", "value": "x".repeat(1 << 20)}]);

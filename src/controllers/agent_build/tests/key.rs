@@ -93,6 +93,10 @@ fn b1_what_goes_into_the_image_changes_the_key() {
         append(json!({"command": ["ab"]})),
         append(json!({"command": ["a", "b"]})),
         append(json!({"user": "1000"})),
+        append(json!({"lockFile": "requirements.txt"})),
+        append(json!({"lockFile": "sub/requirements.txt"})),
+        append(json!({"platform": "linux/arm64"})),
+        append(json!({"platform": "linux/amd64"})),
     ] {
         add(key(patch.clone()), &patch.to_string());
     }
@@ -160,4 +164,5 @@ fn b5_a_missing_subfolder_has_its_own_reason() {
 fn b1_the_encoding_is_stable() {
     // A change of this value builds every image of every cluster anew: change VERSION, and say so.
     insta::assert_snapshot!(key(json!({})).as_str(), @"f87717fca4379208760458f77b38297b75d5163e563e589c712f7a7b8c662500");
+    insta::assert_snapshot!(key(append(json!({}))).as_str(), @"75cb74626dc74f5faacfb3efa478ddabfa936084122057dfca57fcee5983d286");
 }

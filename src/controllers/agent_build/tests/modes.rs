@@ -81,6 +81,78 @@ fn b3_preprod_scans_before_it_builds_and_before_it_pushes() {
     insta::assert_snapshot!(serde_json::to_string_pretty(&run).expect("JSON"));
 }
 
+/// What appends, with a change of `spec.append`.
+fn appending_with(change: impl Fn(&mut BuildAppend)) -> AgentBuildSpec {
+    let mut spec = appending();
+    spec.append.iter_mut().for_each(change);
+    spec
+}
+
+#[test]
+fn b11_packages_of_a_lock_file_are_installed_before_the_folder_is_appended() {
+    let spec = appending_with(|append| append.lock_file = Some("requirements.txt".into()));
+    for (template, before) in [(shipped(), 2), (preprod(), 6)] {
+        let run = rendered(&spec, &template).expect("rendered");
+        let names = names_of(&run);
+        assert_eq!(names[before..], ["dependencies-check", "dependencies-install", "append"]);
+        let steps = steps_of(&run);
+        let install = steps[before + 1];
+        assert_eq!(install["image"], "$(params.dependencies_base-image)");
+        assert_eq!(install["workspaces"], Value::Null, "without credentials: {install}");
+        let context = &install["securityContext"];
+        assert_eq!(
+            (&context["runAsUser"], &context["readOnlyRootFilesystem"]),
+            (&json!(65532), &json!(true))
+        );
+        let args = steps[before + 2]["args"].as_array().expect("args");
+        assert!(args.contains(&json!("--lock-file=$(params.append_append-lock-file)")), "{args:?}");
+    }
+    // The key of what has no lock file knows nothing of the step.
+    let hash = |spec: &AgentBuildSpec| template_hash(&shipped(), spec, "registry:5000");
+    let mut without = shipped();
+    without.steps.retain(|step| step.name != "dependencies");
+    assert_eq!(hash(&appending()), template_hash(&without, &appending(), "registry:5000"));
+    assert_ne!(hash(&spec), hash(&appending()));
+}
+
+#[test]
+fn b11_what_no_step_does_for_an_append_is_an_error() {
+    let mut template = shipped();
+    let lacks = |step: &mut ResolvedStep| {
+        step.parameters.remove("append-lock-file");
+        step.parameters.remove("append-platform");
+    };
+    template.steps.iter_mut().for_each(lacks);
+    rendered(&appending(), &template).expect("nothing is asked for");
+    for (spec, message) in [
+        (
+            appending_with(|append| append.lock_file = Some("requirements.txt".into())),
+            "spec.append.lockFile is set, but no step that runs has the parameter append-lock-file",
+        ),
+        (
+            appending_with(|append| append.platform = Some("linux/arm64".into())),
+            "spec.append.platform is set, but no step that runs has the parameter append-platform",
+        ),
+    ] {
+        let error = rendered(&spec, &template).expect_err("no step does it");
+        assert_eq!((error.to_string().as_str(), error.reason()), (message, "StrategyNotSupported"));
+    }
+}
+
+#[test]
+fn b4_preprod_fixes_the_package_index() {
+    let pipeline = serde_json::from_value(
+        json!({"parameters": [{"name": "index-url", "value": "https://x.example/simple"}]}),
+    )
+    .expect("a pipeline");
+    let errors = resolved_with("preprod", &shipped_mode("preprod"), &pipeline).expect_err("fixed");
+    assert!(
+        errors.iter().any(|error| error.to_string().contains("index-url must not be set")),
+        "{errors:?}"
+    );
+    resolved_with("dev", &config_map(TEMPLATE), &pipeline).expect("the index of a team");
+}
+
 #[test]
 fn b3_b5_scans_have_no_credentials_and_no_privileges() {
     let nonce = "0123456789abcdef".to_owned();

@@ -126,7 +126,7 @@ fn b4_what_names_the_build_is_not_for_an_agent_build_to_set() {
             json!({"steps": [{"name": "a", "configMap": "plain", "parameters": parameter(name)}]});
         assert_eq!(problems(&json!({}), &own), [wrong("step a of spec.pipeline")]);
     }
-    assert_eq!(refused, 13);
+    assert_eq!(refused, 15);
     for (path, is_refused) in [
         ("test/.docker/Dockerfile", false),
         ("Dockerfile..old", false),

@@ -6,6 +6,7 @@ use super::super::resolve_template::{BuildArgs, Inputs, resolve};
 use super::super::template::{self, StepSource};
 use super::super::template_error::TemplateError;
 use super::*;
+use crate::api::agent_build::BuildAppend;
 use crate::api::build_pipeline::BuildPipeline;
 use crate::api::git_sync::GitSyncSpec;
 
@@ -15,11 +16,12 @@ const MORE: [(&str, &str); 2] = [
     ("dev-external", include_str!("../../../../deploy/pipelines/template-dev-external.yaml")),
     ("preprod", include_str!("../../../../deploy/pipelines/template-preprod.yaml")),
 ];
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     include_str!("../../../../deploy/pipelines/step-clone.yaml"),
     include_str!("../../../../deploy/pipelines/step-verify.yaml"),
     include_str!("../../../../deploy/pipelines/step-build.yaml"),
     include_str!("../../../../deploy/pipelines/step-push.yaml"),
+    include_str!("../../../../deploy/pipelines/step-dependencies.yaml"),
     include_str!("../../../../deploy/pipelines/step-append.yaml"),
     include_str!("../../../../deploy/pipelines/step-scan-secrets.yaml"),
     include_str!("../../../../deploy/pipelines/step-scan-dependencies.yaml"),
@@ -242,12 +244,18 @@ fn b11_what_appends_runs_no_step_that_builds_and_none_with_privileges() {
     assert_eq!(error.reason(), "InvalidBaseImage");
     assert!(error.to_string().starts_with("spec.append.baseImage: it must look like"), "{error}");
     let mut without = template;
-    without.steps.retain(|step| step.name != "append");
+    without.steps.retain(|step| !step.parameters.contains_key("base-image"));
     for step in &mut without.steps {
         step.when.clear();
     }
     let error = rendered(&appending(), &without).expect_err("nothing appends");
-    assert_eq!((&error, error.reason()), (&SpecError::NothingAppends, "StrategyNotSupported"));
+    assert_eq!(
+        (error.to_string().as_str(), error.reason()),
+        (
+            "spec.strategy is Append, but no step that runs has the parameter base-image",
+            "StrategyNotSupported"
+        )
+    );
 }
 
 #[test]
