@@ -13,6 +13,7 @@
 //! folder   makes a layer of a folder, and follows no symbolic link there
 //! pull     manifests and blobs of a base image, and blobs that go on to another registry
 //! append   a folder, a base image, and the image that becomes of them
+//! save     writes an image as a layout
 //! fetch    asks for manifests
 //! ```
 //! What is in a layout or a folder is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
@@ -31,6 +32,7 @@ pub mod manifest;
 pub mod pull;
 pub mod push;
 pub mod reference;
+pub mod save;
 
 pub use self::append::Append;
 pub use self::auth::Credentials;

@@ -123,6 +123,7 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         33 => (Build, "ImageInvalid", "the image is not what a build makes"),
         34 => (Build, "BaseImageMissing", "the base image is not there, or may not be pulled"),
         35 => (Build, "BaseImageInvalid", "nothing can be appended to the base image"),
+        36 => (Build, "TestsFailed", "the tests of the image failed"),
         40 => (Policy, POLICY_FAILED, "the source folder has secrets"),
         41 => (Policy, POLICY_FAILED, "lock files name packages with known vulnerabilities"),
         42 => (Policy, POLICY_FAILED, "the image has packages with known vulnerabilities"),

@@ -100,7 +100,8 @@ fn b7_each_failure_has_a_class() {
         (23, Source, "FolderRefused"),
         (34, Build, "BaseImageMissing"),
         (35, Build, "BaseImageInvalid"),
-        (36, Build, "StepFailed"),
+        (36, Build, "TestsFailed"),
+        (37, Build, "StepFailed"),
         (41, Policy, "PolicyFailed"),
         (1, Build, "StepFailed"),
     ] {
