@@ -79,7 +79,7 @@ fn absolute(text: &str) -> Result<String, String> {
     }
 }
 
-pub fn run(args: Args) -> Result<ExitCode, Failure> {
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.access.insecure && args.image.is_none() {
         let why = "--insecure true needs --image: only the registry of the image is asked over plain HTTP";
         return Err(Failure::new(USAGE, why.to_owned()));
@@ -87,8 +87,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     block_on(append(args))
 }
 
-async fn append(args: Args) -> Result<ExitCode, Failure> {
-    let mut base = base(&args).map_err(|error| failure(&error.into()))?;
+async fn append(args: &Args) -> Result<ExitCode, Failure> {
+    let mut base = base(args).map_err(|error| failure(&error.into()))?;
     let append = Append {
         reference: args.base.clone(),
         platform: args.platform.clone().unwrap_or_else(Platform::here),
@@ -104,7 +104,7 @@ async fn append(args: Args) -> Result<ExitCode, Failure> {
     match (&args.layout, &args.image) {
         (Some(folder), _) => {
             let appended = append.save(&mut base, folder).await.map_err(|error| failure(&error))?;
-            told(&args, &appended)?;
+            told(args, &appended)?;
             let (digest, layers) = (&appended.layout.digest, appended.below + 1);
             let layers = super::count(layers, "layer");
             print(&format!("wrote {}, {digest}, {layers}\n", folder.display()))?;
@@ -113,7 +113,7 @@ async fn append(args: Args) -> Result<ExitCode, Failure> {
                 (&args.base_digest_file, &appended.base.to_string()),
             ])
         }
-        (None, Some(image)) => push(&args, &append, &mut base, image).await,
+        (None, Some(image)) => push(args, &append, &mut base, image).await,
         (None, None) => Err(Failure::new(USAGE, "--image or --layout is needed".to_owned())),
     }
 }

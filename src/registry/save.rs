@@ -73,7 +73,7 @@ impl NewLayout {
 
     async fn pull_one(&self, base: &mut Registry, named: &Descriptor) -> Result<(), PushError> {
         let path = path_of(&named.digest);
-        let file = Arc::new(self.file(&self.blobs, named.digest.hex(), &path)?);
+        let file = Arc::new(new_file(&self.blobs, named.digest.hex(), &path)?);
         let mut tried = 0;
         loop {
             match arrived(base, named, file.clone(), &path).await {
@@ -96,9 +96,9 @@ impl NewLayout {
             }
         }
         let Layout { manifest, digest, .. } = image;
-        self.whole(&self.blobs, digest.hex(), &path_of(digest), manifest)?;
+        whole(&self.blobs, digest.hex(), &path_of(digest), manifest)?;
         let version = json!({"imageLayoutVersion": "1.0.0"}).to_string();
-        self.whole(&self.root, "oci-layout", "oci-layout", version.as_bytes())?;
+        whole(&self.root, "oci-layout", "oci-layout", version.as_bytes())?;
         let index = json!({
             "schemaVersion": 2,
             "mediaType": INDEX,
@@ -107,7 +107,7 @@ impl NewLayout {
                 "annotations": {"org.opencontainers.image.ref.name": NAME},
             }],
         });
-        self.whole(&self.root, "index.json", "index.json", index.to_string().as_bytes())
+        whole(&self.root, "index.json", "index.json", index.to_string().as_bytes())
     }
 
     /// Whether a blob is not there yet. From now on it counts as there.
@@ -118,7 +118,7 @@ impl NewLayout {
     /// Copies a blob.
     fn copy(&self, blob: &Blob) -> Result<(), PushError> {
         let path = blob.path();
-        let file = self.file(&self.blobs, blob.digest.hex(), &path)?;
+        let file = new_file(&self.blobs, blob.digest.hex(), &path)?;
         let (mut at, mut wrong) = (0, None);
         blob.read(|piece| match file.write_all_at(&piece, at) {
             Ok(()) => {
@@ -132,29 +132,23 @@ impl NewLayout {
         })?;
         wrong.map_or(Ok(()), |error| Err(not_written(&path, &error)))
     }
+}
 
-    /// Writes a small file.
-    fn whole(
-        &self,
-        folder: &OwnedFd,
-        name: &str,
-        path: &str,
-        bytes: &[u8],
-    ) -> Result<(), PushError> {
-        let file = self.file(folder, name, path)?;
-        file.write_all_at(bytes, 0).map_err(|error| not_written(path, &error))
-    }
+/// Writes a small file.
+fn whole(folder: &OwnedFd, name: &str, path: &str, bytes: &[u8]) -> Result<(), PushError> {
+    let file = new_file(folder, name, path)?;
+    file.write_all_at(bytes, 0).map_err(|error| not_written(path, &error))
+}
 
-    /// Makes a file. `path` is what errors call it.
-    fn file(&self, folder: &OwnedFd, name: &str, path: &str) -> Result<File, PushError> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let failed = |error: Errno| not_written(path, &error.into());
-        let file = openat(folder, name, flags, FILE).map_err(failed)?;
-        // Whatever the process leaves out of modes by itself.
-        fchmod(&file, FILE).map_err(failed)?;
-        Ok(file.into())
-    }
+/// Makes a file. `path` is what errors call it.
+fn new_file(folder: &OwnedFd, name: &str, path: &str) -> Result<File, PushError> {
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let failed = |error: Errno| not_written(path, &error.into());
+    let file = openat(folder, name, flags, FILE).map_err(failed)?;
+    // Whatever the process leaves out of modes by itself.
+    fchmod(&file, FILE).map_err(failed)?;
+    Ok(file.into())
 }
 
 /// Makes and opens a folder in another one. `what` is what errors call it.
