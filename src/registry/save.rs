@@ -142,8 +142,7 @@ fn whole(folder: &OwnedFd, name: &str, path: &str, bytes: &[u8]) -> Result<(), P
 
 /// Makes a file. `path` is what errors call it.
 fn new_file(folder: &OwnedFd, name: &str, path: &str) -> Result<File, PushError> {
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let failed = |error: Errno| not_written(path, &error.into());
     let file = openat(folder, name, flags, FILE).map_err(failed)?;
     // Whatever the process leaves out of modes by itself.
@@ -211,7 +210,11 @@ async fn arrived(
     let arrived = base.within(&what, Duration::MAX, pieces).await;
     let ended = |_| io::Error::other("the writing ended");
     // A full disk ends the other side without an error.
-    writing.await.map_err(ended).and_then(|done| done).map_err(|error| not_written(path, &error))?;
+    writing
+        .await
+        .map_err(ended)
+        .and_then(|done| done)
+        .map_err(|error| not_written(path, &error))?;
     Ok(arrived.map_err(BaseError::Registry)??)
 }
 

@@ -95,7 +95,10 @@ async fn b11_an_image_that_is_appended_to_itself_has_each_blob_once() {
     store.base("team/base", "1", OCI).await;
     let host = registry.host();
     let image = format!("{host}/team/app");
-    assert_eq!(append(usual().path(), &format!("{host}/team/base:1"), &image, &["--tag=a"]).code, 0);
+    assert_eq!(
+        append(usual().path(), &format!("{host}/team/base:1"), &image, &["--tag=a"]).code,
+        0
+    );
     let dir = tempfile::tempdir().expect("a folder");
     let layout = dir.path().join("image");
     let more = ["--image", &image, "--insecure=true"];
