@@ -14,6 +14,7 @@
 //! packages the layer of installed packages, and what the configuration says of it
 //! pull     manifests and blobs of a base image, and blobs that go on to another registry
 //! append   a folder, a base image, and the image that becomes of them
+//! save     writes an image as a layout
 //! fetch    asks for manifests
 //! ```
 //! What is in a layout or a folder is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
@@ -33,6 +34,7 @@ pub mod packages;
 pub mod pull;
 pub mod push;
 pub mod reference;
+pub mod save;
 
 pub use self::append::Append;
 pub use self::auth::Credentials;
