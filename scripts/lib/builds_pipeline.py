@@ -7,14 +7,17 @@ import json
 import shlex
 import unittest
 
+import oci
 from builds_stage import DOCKERFILE, NAMESPACE, stage
 from test_tekton import REGISTRY
 
 OWN = "../images/own"
+# Fails unless the command runs as pods of agents do.
+AS_A_POD = "test `id -u`:`id -g` = 1000:1000"
 
 
 class APipelineOfItsOwn(unittest.TestCase):
-    """`spec.pipeline`: a second Dockerfile is built before that of the image."""
+    """`spec.pipeline`: a second Dockerfile is built before that of the image, and the image is tested before it is pushed."""
 
     # A shell would do something with it.
     WORD = "it's \"$HOME\"; exit 9 #"
@@ -31,6 +34,7 @@ class APipelineOfItsOwn(unittest.TestCase):
             {"name": "verify", "configMap": "convoke-step-verify", "enabled": False},
             {"name": "try", "configMap": "convoke-step-build", "parameters": parameters},
             {"name": "build", "configMap": "convoke-step-build"},
+            self.trying(f'test "$1" = {shlex.quote(self.WORD)} && test `cat /note` = own && {AS_A_POD}', self.WORD),
             {"name": "push", "configMap": "convoke-step-push"},
         ]
         build = {
@@ -48,6 +52,29 @@ class APipelineOfItsOwn(unittest.TestCase):
             f"{OWN}/note": "own\n",
         }
 
+    def trying(self, script, *words):
+        """The step `test`."""
+        command = {"name": "test-command", "values": ["sh", "-euc", script, "sh", *words]}
+        return {"name": "test", "configMap": "convoke-step-test", "parameters": [command]}
+
+    def appended(self, script):
+        """The AgentBuild `own` with `strategy: Append`."""
+        steps = [
+            {"name": "clone", "configMap": "convoke-step-clone"},
+            {"name": "append-layout", "configMap": "convoke-step-append-layout"},
+            self.trying(script),
+            {"name": "push", "configMap": "convoke-step-push"},
+        ]
+        build = {
+            "strategy": "Append",
+            "append": {"baseImage": stage.in_cluster("agent")},
+            "source": {"gitSync": {}, "subfolder": "images/own"},
+            "output": {"image": f"{NAMESPACE}/own", "insecure": True},
+            "pipeline": {"parameters": [{"name": "buildah-image", "value": stage.in_cluster("builder")}], "steps": steps},
+        }
+        head = {"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild", "metadata": {"name": "own"}}
+        return {"own-build.json": json.dumps(head | {"spec": build})}
+
     def ended(self, commit, phase):
         """Waits until the build of a commit has ended like this; gives its status."""
 
@@ -64,5 +91,21 @@ class APipelineOfItsOwn(unittest.TestCase):
         failure = status["failure"]
         self.assertEqual((failure["step"], failure["reason"], failure["exitCode"]), ("try", "BuildFailed", 30), failure)
         status = self.ended(stage.push(self.files(self.WORD)), "Succeeded")
-        self.assertEqual([step["name"] for step in status["steps"]], ["clone", "try", "build", "push"])
+        self.assertEqual([step["name"] for step in status["steps"]], ["clone", "try", "build", "test", "push"])
         self.assertRegex(status["builtImage"], f"^{REGISTRY}/{NAMESPACE}/own@sha256:[0-9a-f]{{64}}$")
+
+    def test_2_b3_b11_an_image_whose_tests_fail_is_not_pushed(self):
+        """`strategy: Append`: the test sees the appended folder as its working directory, and cannot become root."""
+        privileges = 'grep "^NoNewPrivs:.*1$" /proc/self/status'
+        said = f'{AS_A_POD}; test `cat note`:"$PWD" = own:/app; {privileges}; echo so-far-so-good; exit 7'
+        commit = stage.push(self.appended(said))
+        status = self.ended(commit, "Failed")
+        failure = status["failure"]
+        self.assertEqual((failure["class"], failure["reason"]), ("Build", "TestsFailed"), failure)
+        self.assertEqual((failure["step"], failure["exitCode"]), ("test", 36), failure)
+        (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={status['pipelineRun']}")
+        logs = stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "-c", "step-test")
+        self.assertIn("so-far-so-good", logs)
+        self.assertIn("the tests failed: the command ended with exit code 7", logs)
+        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        self.assertIsNone(oci.tagged(registry, f"{NAMESPACE}/own", commit[:7]), "it was pushed")

@@ -77,11 +77,12 @@ class WithScans(unittest.TestCase):
             parameter["value"] = images.get(parameter["name"], parameter["value"])
         stage.api.merge("configmaps", OPERATOR, name, {"data": {"template.json": json.dumps(template)}})
 
-    def definition(self):
+    def definition(self, **more):
         spec = {
             "mode": "preprod",
             "source": {"gitSync": {}, "subfolder": "images/scanned"},
             "output": {"image": f"{NAMESPACE}/scanned", "insecure": True},
+            **more,
         }
         head = {"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild", "metadata": {"name": "scanned"}}
         return {"scanned.json": json.dumps(head | {"spec": spec})}
@@ -97,17 +98,31 @@ class WithScans(unittest.TestCase):
 
         return stage.eventually(f"the build of {commit} is {phase}", look)
 
-    def refused(self, files, step, code, *words):
-        """Pushes a source that a scan refuses, for a reason that people see in the status; gives all logs of the build."""
-        status = self.status_of(stage.push(files), "Failed")
+    def refused(self, files, step, code, *words, kept=None):
+        """Pushes a source that a scan refuses, for a reason that people see in the status; gives all logs of the build.
+
+        `kept` is the image that was built before.
+        """
+        commit = stage.push(files)
+        status = self.status_of(commit, "Failed")
         failure = status["failure"]
         self.assertEqual((failure["class"], failure["reason"]), ("Policy", "PolicyFailed"), failure)
         self.assertEqual((failure["step"], failure["exitCode"]), (step, code), failure)
         for word in words:
             self.assertIn(word, failure["message"])
             self.assertIn(word, condition({"status": status}, "Ready")[2])
-        self.assertNotIn("builtImage", status)
+        self.assertEqual(status.get("builtImage"), kept)
+        self.assertIsNone(self.tagged(commit), "it was pushed")
         return self.logs(status["pipelineRun"])
+
+    def tagged(self, commit):
+        """The digest that the registry has for a commit."""
+        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        return oci.tagged(registry, f"{NAMESPACE}/scanned", commit[:7])
+
+    def appending(self, name):
+        """The AgentBuild with this base image, which is in the registry of the cluster."""
+        return self.definition(strategy="Append", append={"baseImage": f"{REGISTRY}/{name}"})
 
     def logs(self, run):
         (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
@@ -147,9 +162,6 @@ class WithScans(unittest.TestCase):
             f"{FOLDER}/Dockerfile": DOCKERFILE + "COPY site /usr/lib/python3/dist-packages\n",
         }
         self.refused(files, "scan-image-check", 42, f"{INSTALLED}: {PACKAGE} 1.0.0 (PyPI) has {ADVISORY}")
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
-        commit = stage.git("rev-parse", "HEAD")
-        self.assertIsNone(oci.tagged(registry, f"{NAMESPACE}/scanned", commit[:7]), "it was pushed")
 
     def test_4_b3_what_no_scan_refuses_is_built_and_pushed(self):
         """Neither the source nor the image has what a scan refuses."""
@@ -159,6 +171,32 @@ class WithScans(unittest.TestCase):
         names = [step["name"] for step in status["steps"]]
         self.assertEqual(names[2], "scan-secrets")
         self.assertEqual(names[-5:], [*(f"scan-image-{part}" for part in ("export", "database", "scan", "check")), "push"])
+        self.assertEqual(status["builtImage"].rpartition("@")[2], self.tagged(commit))
+
+    def test_5_b3_an_image_without_a_package_that_the_scanner_knows_is_refused(self):
+        """As `FROM scratch` makes it, and nothing but a program is appended."""
+        before = stage.get("agentbuilds", "scanned")["status"]["builtImage"]
+        files = self.appending("vulnerabilities:test") | {f"{FOLDER}/site/{INSTALLED}": None}
+        logs = self.refused(files, "scan-image-scan", 43, "a scan could not look at everything", kept=before)
+        self.assertIn("the image has no packages that the scanner knows", logs)
+
+    def test_6_b3_b11_an_appended_image_is_scanned_with_its_base_before_it_is_pushed(self):
+        """A base image with a package that the database knows is refused. With another one it is good."""
+        before = stage.get("agentbuilds", "scanned")["status"]["builtImage"]
         registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
-        digest = oci.tagged(registry, f"{NAMESPACE}/scanned", commit[:7])
-        self.assertEqual(status["builtImage"].rpartition("@")[2], digest)
+        file, bases = stage.state / "METADATA", {}
+        for version in ("1.0.0", "2.0.0"):
+            file.write_text(METADATA.replace("1.0.0", version))
+            image = oci.Image({f"usr/lib/python3/dist-packages/{INSTALLED}": file})
+            bases[version] = image.push(registry, "scanned-base", version)
+        found = f"{INSTALLED}: {PACKAGE} 1.0.0 (PyPI) has {ADVISORY}"
+        logs = self.refused(self.appending("scanned-base:1.0.0"), "scan-image-check", 42, found, kept=before)
+        self.assertIn(f"to {REGISTRY}/scanned-base:1.0.0 ({bases['1.0.0']})", logs)
+        commit = stage.push(self.appending("scanned-base:2.0.0"))
+        status = self.status_of(commit, "Succeeded")
+        self.assertEqual(status["builtImage"].rpartition("@")[2], self.tagged(commit))
+        self.assertNotEqual(status["builtImage"], before)
+        self.assertEqual(status["baseDigest"], bases["2.0.0"])
+        names = [step["name"] for step in status["steps"]]
+        scans = [f"scan-image-{part}" for part in ("export", "database", "scan", "check")]
+        self.assertEqual(names[-6:], ["append-layout", *scans, "push"])

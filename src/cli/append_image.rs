@@ -1,4 +1,5 @@
-//! `convoke append-image`: appends a folder to a base image as one layer, and pushes the image. A step of builds runs it (`strategy: Append`).
+//! `convoke append-image`: appends a folder to a base image as one layer, and pushes the image, or writes it as an OCI image layout. Steps of
+//! builds run it (`strategy: Append`).
 //!
 //! It runs nothing of the folder, and needs no rights but those of a process that reads files. The folder is hostile: regular files and links
 //! that stay in it are taken, and nothing else.
@@ -9,8 +10,8 @@ use std::process::ExitCode;
 use clap::Args as ClapArgs;
 
 use super::connection::block_on;
-use super::push_image::{Destination, FOLDER, TOTAL, credentials, failure, policy, results};
-use super::{Failure, print};
+use super::push_image::{Access, FOLDER, TOTAL, client, credentials, failure, policy, results};
+use super::{Failure, USAGE, print};
 use crate::net::Dialler;
 use crate::registry::append::{Append, Appended};
 use crate::registry::base::{Change, Platform};
@@ -18,7 +19,7 @@ use crate::registry::client::Options;
 use crate::registry::folder::Layer;
 use crate::registry::packages::Packages;
 use crate::registry::pull::Copied;
-use crate::registry::{Credentials, PushError, Reference, Registry, RegistryError};
+use crate::registry::{Credentials, Image, PushError, Reference, Registry, RegistryError, Tag};
 
 /// Append a folder to a base image.
 #[derive(Debug, ClapArgs)]
@@ -50,8 +51,23 @@ pub struct Args {
     /// Where the packages are in the image
     #[arg(long, value_name = "PATH", value_parser = absolute, default_value = "/opt/dependencies")]
     dependencies_into: String,
+    /// Write the image as an OCI image layout into this folder, which must not be there, and push nothing
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["tags", "url_file"])]
+    layout: Option<PathBuf>,
+    /// Where to push the image, without a tag; with --layout only for --auth and --insecure: which registry is the one of the image
+    #[arg(long, value_name = "HOST[:PORT]/NAME", required_unless_present = "layout")]
+    image: Option<Image>,
+    /// A tag to give it; may be given several times
+    #[arg(long = "tag", value_name = "TAG", required_unless_present = "layout")]
+    tags: Vec<Tag>,
     #[command(flatten)]
-    to: Destination,
+    access: Access,
+    /// File that gets the image with its last tag
+    #[arg(long, value_name = "FILE")]
+    url_file: Option<PathBuf>,
+    /// File that gets the digest of the manifest
+    #[arg(long, value_name = "FILE")]
+    digest_file: Option<PathBuf>,
     /// Folder for a file without a name
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
@@ -98,66 +114,98 @@ fn absolute(text: &str) -> Result<String, String> {
     }
 }
 
-pub fn run(args: Args) -> Result<ExitCode, Failure> {
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.access.insecure && args.image.is_none() {
+        let why = "--insecure true needs --image: only the registry of the image is asked over plain HTTP";
+        return Err(Failure::new(USAGE, why.to_owned()));
+    }
     block_on(append(args))
 }
 
-async fn append(args: Args) -> Result<ExitCode, Failure> {
-    let (mut base, mut registry) = clients(&args).map_err(|error| failure(&error.into()))?;
-    let packages = packages(&args)?;
+async fn append(args: &Args) -> Result<ExitCode, Failure> {
+    let mut base = base(args).map_err(|error| failure(&error.into()))?;
+    let packages = packages(args)?;
     let append = Append {
         reference: args.base.clone(),
-        platform: args.platform.0.unwrap_or_else(Platform::here),
+        platform: args.platform.0.clone().unwrap_or_else(Platform::here),
         packages,
-        root: args.root,
-        subfolder: args.subfolder,
-        scratch: args.scratch.unwrap_or_else(std::env::temp_dir),
+        root: args.root.clone(),
+        subfolder: args.subfolder.clone(),
+        scratch: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
         change: Change {
-            into: args.into,
-            command: args.command,
-            user: Some(args.user).filter(|user| !user.is_empty()),
+            into: args.into.clone(),
+            command: args.command.clone(),
+            user: Some(args.user.clone()).filter(|user| !user.is_empty()),
         },
     };
+    match (&args.layout, &args.image) {
+        (Some(folder), _) => {
+            let appended = append.save(&mut base, folder).await.map_err(|error| failure(&error))?;
+            told(args, &appended)?;
+            let (digest, layers) =
+                (&appended.layout.digest, appended.below + appended.layout.layers.len());
+            let layers = super::count(layers, "layer");
+            print(&format!("wrote {}, {digest}, {layers}\n", folder.display()))?;
+            results(&[
+                (&args.digest_file, &digest.to_string()),
+                (&args.base_digest_file, &appended.base.to_string()),
+            ])
+        }
+        (None, Some(image)) => push(args, &append, &mut base, image).await,
+        (None, None) => Err(Failure::new(USAGE, "--image or --layout is needed".to_owned())),
+    }
+}
+
+/// Appends, and pushes the image.
+async fn push(
+    args: &Args,
+    append: &Append,
+    base: &mut Registry,
+    image: &Image,
+) -> Result<ExitCode, Failure> {
     let failed = |error: PushError| failure(&error);
-    let appended = append.run(&mut base, &mut registry).await.map_err(failed)?;
+    let mut registry = client(image, &args.access).map_err(|error| failed(error.into()))?;
+    let (appended, copied) = append.run(base, &mut registry).await.map_err(failed)?;
     let layout = &appended.layout;
     registry.push_blobs(layout).await.map_err(failed)?;
-    let Appended { base, entries, packages, copied, .. } = &appended;
-    if let Some(Layer { blob, entries, .. }) = packages {
-        let (lock, digest) = (&args.lock_file, &blob.digest);
-        print(&format!("the packages of {lock}: {entries} files and folders ({digest})\n"))?;
-    }
-    print(&format!("appended {entries} files and folders to {} ({base})\n", args.base))?;
+    told(args, &appended)?;
     let how = |how| copied.iter().filter(|one| **one == how).count();
     let [there, mounted, sent] = [Copied::There, Copied::Mounted, Copied::Sent].map(how);
     print(&format!("layers of the base image: {there} there, {mounted} mounted, {sent} copied\n"))?;
     let mut last = String::new();
-    for tag in &args.to.tags {
+    for tag in &args.tags {
         registry.push_manifest(layout, tag).await.map_err(failed)?;
-        last = format!("{}:{tag}", args.to.image);
+        last = format!("{image}:{tag}");
         print(&format!("pushed {last}, {}\n", layout.digest))?;
     }
     results(&[
-        (&args.to.url_file, &last),
-        (&args.to.digest_file, &layout.digest.to_string()),
-        (&args.base_digest_file, &base.to_string()),
+        (&args.url_file, &last),
+        (&args.digest_file, &layout.digest.to_string()),
+        (&args.base_digest_file, &appended.base.to_string()),
     ])
 }
 
-/// The clients of the base image and of the image.
-fn clients(args: &Args) -> Result<(Registry, Registry), RegistryError> {
-    let dialler = Dialler::new(policy());
-    let is_near = args.base.image.is_beside(&args.to.image);
-    let of_image = credentials(&args.to.auth, &args.to.image)?;
-    let of_base = credentials(&args.to.auth, &args.base.image)?;
+/// Says what was appended to what.
+fn told(args: &Args, appended: &Appended) -> Result<ExitCode, Failure> {
+    let Appended { base, entries, packages, .. } = appended;
+    if let Some(Layer { blob, entries, .. }) = packages {
+        let (lock, digest) = (&args.lock_file, &blob.digest);
+        print(&format!("the packages of {lock}: {entries} files and folders ({digest})\n"))?;
+    }
+    print(&format!("appended {entries} files and folders to {} ({base})\n", args.base))
+}
+
+/// The client of the base image.
+fn base(args: &Args) -> Result<Registry, RegistryError> {
+    let Access { auth, insecure } = &args.access;
+    let image = &args.base.image;
+    let is_near = args.image.as_ref().is_some_and(|other| image.is_beside(other));
+    let found = credentials(auth, image)?;
     // An authority is for the registries that the credentials are for.
-    let is_known = is_near || !of_base.login.is_anonymous();
-    let of_base = if is_known { of_base } else { Credentials::default() };
-    let options = |plain_http, credentials| Options { plain_http, credentials, total: TOTAL };
-    let base = options(args.to.insecure && is_near, of_base);
-    let base = Registry::new(dialler.clone(), args.base.image.clone(), base)?.read_only();
-    let registry = options(args.to.insecure, of_image);
-    Ok((base, Registry::new(dialler, args.to.image.clone(), registry)?))
+    let is_known = is_near || !found.login.is_anonymous();
+    let credentials = if is_known { found } else { Credentials::default() };
+    let options = Options { plain_http: *insecure && is_near, credentials, total: TOTAL };
+    Ok(Registry::new(Dialler::new(policy()), image.clone(), options)?.read_only())
 }
 
 #[cfg(test)]

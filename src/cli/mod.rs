@@ -147,7 +147,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::Verify(args) => verify::run(*args),
         Command::PushImage(args) => push_image::run(*args),
-        Command::AppendImage(args) => append_image::run(*args),
+        Command::AppendImage(args) => append_image::run(&args),
         Command::ExportImage(args) => export_image::run(&args),
         Command::CheckScan(args) => check_scan::run(*args),
         Command::CheckLockFile(args) => check_lock_file::run(&args),

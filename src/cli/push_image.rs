@@ -58,18 +58,25 @@ pub(super) struct Destination {
     /// A tag to give it; may be given several times
     #[arg(long = "tag", value_name = "TAG", required = true)]
     pub tags: Vec<Tag>,
-    /// Folder with docker's config.json and perhaps a ca.crt; empty means without credentials
-    #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
-    pub auth: String,
-    /// Push over plain HTTP; a base image is pulled so only if it is in the same registry
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
-    pub insecure: bool,
+    #[command(flatten)]
+    pub access: Access,
     /// File that gets the image with its last tag
     #[arg(long, value_name = "FILE")]
     pub url_file: Option<PathBuf>,
     /// File that gets the digest of the manifest
     #[arg(long, value_name = "FILE")]
     pub digest_file: Option<PathBuf>,
+}
+
+/// How registries are asked.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Access {
+    /// Folder with docker's config.json and perhaps a ca.crt; empty means without credentials
+    #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
+    pub auth: String,
+    /// Push over plain HTTP; a base image is pulled so only if it is in the same registry
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
+    pub insecure: bool,
 }
 
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -79,10 +86,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
 async fn push(args: Args) -> Result<ExitCode, Failure> {
     let Args { layout, to } = args;
     let layout = Layout::open(&layout).map_err(|error| failure(&error.into()))?;
-    let credentials = credentials(&to.auth, &to.image).map_err(|error| failure(&error.into()))?;
-    let options = Options { plain_http: to.insecure, credentials, total: TOTAL };
-    let registry = Registry::new(Dialler::new(policy()), to.image.clone(), options);
-    let mut registry = registry.map_err(|error| failure(&error.into()))?;
+    let registry = client(&to.image, &to.access).map_err(|error| failure(&error.into()));
+    let mut registry = registry?;
     let pushed = registry.push_blobs(&layout).await.map_err(|error| failure(&error))?;
     let mut last = String::new();
     for tag in &to.tags {
@@ -92,6 +97,13 @@ async fn push(args: Args) -> Result<ExitCode, Failure> {
         print(&format!("pushed {last}, {}, {there} of {layers} were there\n", layout.digest))?;
     }
     results(&[(&to.url_file, &last), (&to.digest_file, &layout.digest.to_string())])
+}
+
+/// The client of an image that is pushed.
+pub(super) fn client(image: &Image, access: &Access) -> Result<Registry, RegistryError> {
+    let credentials = credentials(&access.auth, image)?;
+    let options = Options { plain_http: access.insecure, credentials, total: TOTAL };
+    Registry::new(Dialler::new(policy()), image.clone(), options)
 }
 
 /// Writes what a step tells.
@@ -162,7 +174,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 pub(super) fn failure(error: &PushError) -> Failure {
     let code = match error {
         PushError::Layout(_) => INVALID,
-        PushError::Folder(FolderError::Scratch { .. }) => FOUND,
+        PushError::Folder(FolderError::Scratch { .. }) | PushError::NotWritten { .. } => FOUND,
         PushError::Folder(_) => FOLDER,
         PushError::Base(BaseError::Registry(error)) if error.may_pass() => UNREACHABLE,
         PushError::Base(BaseError::Registry(_)) => NO_BASE,

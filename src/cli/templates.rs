@@ -19,7 +19,7 @@ use crate::git::{GitError, Snapshot};
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The templates and steps that `deploy/` installs.
-const SHIPPED: [(&str, &str); 12] = [
+const SHIPPED: [(&str, &str); 14] = [
     ("template-dev.yaml", include_str!("../../deploy/pipelines/template-dev.yaml")),
     (
         "template-dev-external.yaml",
@@ -32,6 +32,8 @@ const SHIPPED: [(&str, &str); 12] = [
     ("step-push.yaml", include_str!("../../deploy/pipelines/step-push.yaml")),
     ("step-dependencies.yaml", include_str!("../../deploy/pipelines/step-dependencies.yaml")),
     ("step-append.yaml", include_str!("../../deploy/pipelines/step-append.yaml")),
+    ("step-append-layout.yaml", include_str!("../../deploy/pipelines/step-append-layout.yaml")),
+    ("step-test.yaml", include_str!("../../deploy/pipelines/step-test.yaml")),
     ("step-scan-secrets.yaml", include_str!("../../deploy/pipelines/step-scan-secrets.yaml")),
     (
         "step-scan-dependencies.yaml",

@@ -1,4 +1,5 @@
-//! Appends a folder to a base image, as one layer, and gives the registry what it needs for that: the layers of the base image, too.
+//! Appends a folder to a base image, as one layer, and gives the registry what it needs for that: the layers of the base image, too. Or
+//! writes all of it as an OCI image layout.
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use super::manifest::{Descriptor, Digest};
 use super::packages::{self, Packages};
 use super::pull::Copied;
 use super::reference::Reference;
+use super::save::NewLayout;
 
 /// What is appended, and to what.
 #[derive(Debug, Clone)]
@@ -34,7 +36,7 @@ pub struct Append {
 /// What was appended.
 #[derive(Debug)]
 pub struct Appended {
-    /// The image, with only the layer that is new: the others are in the registry.
+    /// The image, with only the layer that is new: the others are in the registry, or in the folder.
     pub layout: Layout,
     /// The digest that the base image has in its registry: of its index, if it has one.
     pub base: Digest,
@@ -42,13 +44,13 @@ pub struct Appended {
     pub entries: usize,
     /// The layer of the packages.
     pub packages: Option<Layer>,
-    /// How the layers of the base image came to the registry.
-    pub copied: Vec<Copied>,
+    /// How many layers the base image has.
+    pub below: usize,
 }
 
 impl Append {
     /// Appends the folder, and brings the layers of the base image to the registry. `base` is the client of the base image, `registry` that
-    /// of the image.
+    /// of the image. Also gives how each layer came there.
     ///
     /// # Errors
     /// Why there is no image.
@@ -56,7 +58,40 @@ impl Append {
         &self,
         base: &mut Registry,
         registry: &mut Registry,
-    ) -> Result<Appended, PushError> {
+    ) -> Result<(Appended, Vec<Copied>), PushError> {
+        let (appended, found) = self.appended(base).await?;
+        let is_near = base.is_at(registry);
+        if is_near && base.image() != registry.image() {
+            registry.mounts_from(base.image());
+        }
+        let mut copied = Vec::with_capacity(found.layers.len());
+        for (_, named) in &found.layers {
+            copied.push(registry.copy_blob(base, is_near, named).await?);
+        }
+        Ok((appended, copied))
+    }
+
+    /// Appends the folder, and writes the image with all of its layers as an OCI image layout. The folder `to` must not be there.
+    ///
+    /// # Errors
+    /// Why there is no image.
+    pub async fn save(&self, base: &mut Registry, to: &Path) -> Result<Appended, PushError> {
+        let (appended, found) = self.appended(base).await?;
+        let mut new = NewLayout::create(to)?;
+        new.pull(base, &found.layers).await?;
+        let writing = tokio::task::spawn_blocking(move || {
+            new.finish(&appended.layout)?;
+            Ok(appended)
+        });
+        let ended = |_| PushError::NotWritten {
+            path: "the layout".into(),
+            why: "the writing ended".into(),
+        };
+        writing.await.map_err(ended)?
+    }
+
+    /// The image with the layer of the folder, and its base.
+    async fn appended(&self, base: &mut Registry) -> Result<(Appended, Base), PushError> {
         // The layer is made while the base image is asked for.
         let Self { root, subfolder, packages, scratch, change, .. } = self.clone();
         let layering = tokio::task::spawn_blocking(move || {
@@ -72,15 +107,9 @@ impl Append {
             .await
             .map_err(|_| FolderError::Scratch { why: "the reading ended".into() })??;
         let layout = self.image(&digest, &found, &config, packages.clone(), layer.clone())?;
-        let is_near = base.is_at(registry);
-        if is_near && base.image() != registry.image() {
-            registry.mounts_from(base.image());
-        }
-        let mut copied = Vec::with_capacity(found.layers.len());
-        for (_, named) in &found.layers {
-            copied.push(registry.copy_blob(base, is_near, named).await?);
-        }
-        Ok(Appended { layout, base: digest, entries: layer.entries, packages, copied })
+        let below = found.layers.len();
+        let entries = layer.entries;
+        Ok((Appended { layout, base: digest, entries, packages, below }, found))
     }
 
     /// The manifest of the base image for the platform, and the digest that the reference has.

@@ -164,7 +164,7 @@ pub enum BaseError {
     },
 }
 
-/// Why an image was not pushed.
+/// Why an image was not pushed, or not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
     /// The layout is not what it should be.
@@ -176,6 +176,14 @@ pub enum PushError {
     /// Something is wrong with the base image.
     #[error(transparent)]
     Base(#[from] BaseError),
+    /// A layout cannot be written.
+    #[error("the image cannot be written: {path}: {why}")]
+    NotWritten {
+        /// Below the layout.
+        path: String,
+        /// Why.
+        why: String,
+    },
     /// The registry has not taken it.
     #[error(transparent)]
     Registry(#[from] RegistryError),

@@ -17,6 +17,8 @@ use convoke_core::text::{hex, quote};
 
 /// The media type of the manifest.
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// The media type of an index.
+pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 /// The media type of a blob that says nothing.
 pub const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
 /// The blob that says nothing.

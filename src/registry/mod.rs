@@ -14,6 +14,7 @@
 //! packages the layer of installed packages, and what the configuration says of it
 //! pull     manifests and blobs of a base image, and blobs that go on to another registry
 //! append   a folder, a base image, and the image that becomes of them
+//! save     writes an image as a layout
 //! fetch    asks for manifests
 //! attestations (pure) what is signed about an image, as cosign keeps it
 //! attest   writes and reads that
@@ -37,6 +38,7 @@ pub mod packages;
 pub mod pull;
 pub mod push;
 pub mod reference;
+pub mod save;
 
 pub use self::append::Append;
 pub use self::auth::Credentials;

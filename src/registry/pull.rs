@@ -236,25 +236,27 @@ impl Registry {
         named: &Descriptor,
         place: Option<Url>,
     ) -> Result<(), PushError> {
-        let pulling = format!("cannot pull {} of {}", named.digest, base.image());
-        let url = base.url(&format!("blobs/{}", named.digest))?;
-        let make = || Request::new(Method::GET, url.clone());
-        let response = base.follow(&pulling, make).await.map_err(BaseError::Registry)?;
+        let arriving = base.arriving(named).await?;
         let place = match place {
             Some(place) => place,
             None => self.begin(what).await?,
         };
         let (sender, pieces, state) = Pieces::sent_by(named.size);
-        let arriving = Arriving {
-            what: pulling,
-            image: base.image().to_string(),
-            named: named.clone(),
-            response,
-        };
         let pump = tokio::spawn(arriving.pump(sender, state.clone()));
         let sent = self.finish(what, place, named, (pieces, state)).await;
         pump.abort();
         sent
+    }
+}
+
+impl Registry {
+    /// Asks for a blob. Gives it before it is here.
+    pub(super) async fn arriving(&mut self, named: &Descriptor) -> Result<Arriving, BaseError> {
+        let what = format!("cannot pull {} of {}", named.digest, self.image());
+        let url = self.url(&format!("blobs/{}", named.digest)).map_err(BaseError::Registry)?;
+        let make = || Request::new(Method::GET, url.clone());
+        let response = self.follow(&what, make).await.map_err(BaseError::Registry)?;
+        Ok(Arriving { what, image: self.image().to_string(), named: named.clone(), response })
     }
 }
 
@@ -269,8 +271,9 @@ enum Mount {
 }
 
 /// A blob that arrives.
-struct Arriving {
-    what: String,
+pub(super) struct Arriving {
+    /// What errors call it.
+    pub what: String,
     image: String,
     named: Descriptor,
     response: Response,
@@ -286,7 +289,7 @@ impl Arriving {
     }
 
     /// The last piece is given on only when the digest of all is right.
-    async fn pieces(mut self, sender: &mpsc::Sender<Piece>) -> Result<(), BaseError> {
+    pub(super) async fn pieces(mut self, sender: &mpsc::Sender<Piece>) -> Result<(), BaseError> {
         let mut hash = Sha256::new();
         let mut size = 0;
         let mut kept: Option<Bytes> = None;

@@ -128,6 +128,7 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         33 => (Build, "ImageInvalid", "the image is not what a build makes"),
         34 => (Build, "BaseImageMissing", "the base image is not there, or may not be pulled"),
         35 => (Build, "BaseImageInvalid", "nothing can be appended to the base image"),
+        36 => (Build, "TestsFailed", "the tests of the image failed"),
         37 => (Infrastructure, "IndexUnreachable", "the package index cannot be reached"),
         38 => (Build, "PipMissing", "the base image has no Python with pip"),
         40 => (Policy, POLICY_FAILED, "the source folder has secrets"),

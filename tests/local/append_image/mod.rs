@@ -3,6 +3,7 @@
 
 mod bases;
 mod dependencies;
+mod layouts;
 mod refused;
 
 use std::path::Path;
@@ -61,11 +62,16 @@ fn usual() -> TempDir {
     source(&[("main.py", "print('hello')\n"), ("lib/x.py", "X = 1\n")])
 }
 
-/// Appends the folder `image` of a source. What is said never has the password.
+/// Appends the folder `image` of a source, and pushes the image.
 fn append(source: &Path, base: &str, image: &str, more: &[&str]) -> Run {
+    ask(source, base, &[&["--image", image, "--insecure=true"], more].concat())
+}
+
+/// Runs the command. What is said never has the password.
+fn ask(source: &Path, base: &str, more: &[&str]) -> Run {
     let mut command = Command::new("timeout");
     command.args(["-k", "1", HANGS, env!("CARGO_BIN_EXE_convoke"), "append-image"]);
-    command.args(["--subfolder=image", "--base", base, "--image", image, "--insecure=true"]);
+    command.args(["--subfolder=image", "--base", base]);
     command.arg("--root").arg(source).args(more).env("RUST_LOG", "trace");
     let output = command.output().expect("convoke");
     let run = Run {

@@ -70,14 +70,14 @@ async fn b11_what_stops_an_append_has_an_exit_code_of_its_own() {
 }
 
 /// A registry with one base image, that mounts nothing and may send on to where blobs are.
-struct Base {
-    manifest: String,
+pub struct Base {
+    pub manifest: String,
     config: String,
-    layer: String,
+    pub layer: String,
 }
 
 impl Base {
-    fn new() -> Self {
+    pub fn new() -> Self {
         // What a stand-in can give is text.
         let layer =
             (0..14_000).map(|number: u32| digest(&number.to_be_bytes())).collect::<String>();
@@ -93,7 +93,7 @@ impl Base {
     }
 
     /// What is answered to a request for the base image.
-    fn answer(&self, line: &str) -> Option<Answer> {
+    pub fn answer(&self, line: &str) -> Option<Answer> {
         let body = if line.ends_with("/base/manifests/1") {
             self.manifest.clone()
         } else if line.ends_with(&digest(self.config.as_bytes())) {

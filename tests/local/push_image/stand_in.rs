@@ -67,15 +67,18 @@ async fn answer(State(inner): State<Arc<Inner>>, request: Request) -> Response {
     let authorization = request.headers().get("authorization");
     let authorization =
         authorization.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let body = axum::body::to_bytes(request.into_body(), 1 << 26).await;
-    let asked =
-        Asked { line, authorization, whole: body.is_ok(), body: body.unwrap_or_default().to_vec() };
-    let before = {
+    // Noted at once: a connection that breaks off ends this.
+    let mut asked = Asked { line, authorization, whole: false, body: Vec::new() };
+    let (before, at) = {
         let mut all = inner.asked.lock().expect("the list");
         let before = all.iter().filter(|one| one.line == asked.line).count();
         all.push(asked.clone());
-        before
+        (before, all.len() - 1)
     };
+    let body = axum::body::to_bytes(request.into_body(), 1 << 26).await;
+    asked.whole = body.is_ok();
+    asked.body = body.unwrap_or_default().to_vec();
+    inner.asked.lock().expect("the list")[at] = asked.clone();
     let (status, headers, body) = (inner.rule)(&asked, before).unwrap_or_else(|| by_itself(&asked));
     let mut response = Response::builder().status(status);
     for (name, value) in headers {

@@ -100,6 +100,7 @@ fn b7_each_failure_has_a_class() {
         (23, Source, "FolderRefused"),
         (34, Build, "BaseImageMissing"),
         (35, Build, "BaseImageInvalid"),
+        (36, Build, "TestsFailed"),
         (24, Source, "LockFileRefused"),
         (37, Infrastructure, "IndexUnreachable"),
         (38, Build, "PipMissing"),

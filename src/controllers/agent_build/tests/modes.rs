@@ -76,8 +76,11 @@ fn b3_preprod_scans_before_it_builds_and_before_it_pushes() {
     ];
     assert_eq!(names_of(&run), want);
     let appended = rendered(&appending(), &template).expect("rendered");
-    let want: Vec<_> = want[..6].iter().chain(&["append"]).copied().collect();
+    let want: Vec<_> = want.map(|name| if name == "build" { "append-layout" } else { name }).into();
     assert_eq!(names_of(&appended), want);
+    let results = appended["spec"]["pipelineSpec"]["results"].as_array().expect("results");
+    let results: Vec<_> = results.iter().map(|one| one["name"].clone()).collect();
+    assert_eq!(results, ["IMAGE_DIGEST", "IMAGE_URL", "BASE_DIGEST"]);
     insta::assert_snapshot!(serde_json::to_string_pretty(&run).expect("JSON"));
 }
 
@@ -94,7 +97,9 @@ fn b11_packages_of_a_lock_file_are_installed_before_the_folder_is_appended() {
     for (template, before) in [(shipped(), 2), (preprod(), 6)] {
         let run = rendered(&spec, &template).expect("rendered");
         let names = names_of(&run);
-        assert_eq!(names[before..], ["dependencies-check", "dependencies-install", "append"]);
+        let appends = names[before + 2].as_str();
+        assert_eq!(names[before..before + 2], ["dependencies-check", "dependencies-install"]);
+        assert!(["append", "append-layout"].contains(&appends), "{names:?}");
         let steps = steps_of(&run);
         let install = steps[before + 1];
         assert_eq!(install["image"], "$(params.dependencies_base-image)");
@@ -105,7 +110,10 @@ fn b11_packages_of_a_lock_file_are_installed_before_the_folder_is_appended() {
             (&json!(65532), &json!(true))
         );
         let args = steps[before + 2]["args"].as_array().expect("args");
-        assert!(args.contains(&json!("--lock-file=$(params.append_append-lock-file)")), "{args:?}");
+        assert!(
+            args.contains(&json!(format!("--lock-file=$(params.{appends}_append-lock-file)"))),
+            "{args:?}"
+        );
     }
     // The key of what has no lock file knows nothing of the step.
     let hash = |spec: &AgentBuildSpec| template_hash(&shipped(), spec, "registry:5000");
@@ -175,6 +183,29 @@ fn b3_b5_scans_have_no_credentials_and_no_privileges() {
                 context["seccompProfile"]
             ]),
             json!([true, false, {"drop": ["ALL"]}, {"type": "RuntimeDefault"}]),
+            "{step}"
+        );
+    }
+}
+
+#[test]
+fn b5_b11_where_an_image_is_appended_only_what_pulls_and_pushes_has_credentials() {
+    let nonce = "0123456789abcdef".to_owned();
+    let secrets = RunSecrets { workspaces: vec!["git-auth", "push-auth"], nonce };
+    let run = rendered_with(&appending(), &preprod(), Some(&secrets)).expect("rendered");
+    let having = |workspace: &str| -> Vec<_> {
+        let has = |step: &&&Value| step["workspaces"].to_string().contains(workspace);
+        let steps = steps_of(&run);
+        steps.iter().filter(has).map(|step| step["name"].clone()).collect()
+    };
+    assert_eq!(having("git-auth"), ["clone"]);
+    assert_eq!(having("push-auth"), ["append-layout", "push"]);
+    // Nothing in the pod needs more than Pod Security "restricted" admits.
+    for step in steps_of(&run) {
+        let context = &step["securityContext"];
+        assert_eq!(
+            json!([context["runAsNonRoot"], context["capabilities"]]),
+            json!([true, {"drop": ["ALL"]}]),
             "{step}"
         );
     }

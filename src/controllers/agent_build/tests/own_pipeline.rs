@@ -108,3 +108,37 @@ fn b4_the_hash_of_the_parameters_says_what_they_are() {
     // It is about values, whoever sets them.
     assert_eq!(hash(set("dockerfile", "Dockerfile"), |_| {}), base);
 }
+
+#[test]
+fn b3_b4_b5_an_image_is_tested_before_it_is_pushed_and_without_credentials() {
+    let hostile = "'; rm -rf / #\n$HOME `id`";
+    let pipeline = |parameters: Value| {
+        with_pipeline(json!({"steps": [
+            {"name": "clone", "configMap": "convoke-step-clone"},
+            {"name": "build", "configMap": "convoke-step-build"},
+            {"name": "test", "configMap": "convoke-step-test", "parameters": parameters},
+            {"name": "push", "configMap": "convoke-step-push"},
+        ]}))
+    };
+    let command = |values: Value| json!([{"name": "test-command", "values": values}]);
+    let (spec, template) = pipeline(command(json!(["/test", hostile, "--push"])));
+    let nonce = "0123456789abcdef".to_owned();
+    let secrets = RunSecrets { workspaces: vec!["git-auth", "push-auth"], nonce };
+    let run = rendered_with(&spec, &template.expect("resolved"), Some(&secrets)).expect("rendered");
+    let steps = steps_of(&run);
+    let names: Vec<_> = steps.iter().map(|step| step["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["clone", "build", "test", "push"]);
+    let parameters = task_parameters(&run);
+    assert_eq!(parameters["test_test-command"], json!(["/test", hostile, "--push"]));
+    let test = steps[2];
+    // What a step does not name, Tekton does not mount there.
+    assert_eq!(test["workspaces"], Value::Null);
+    assert_eq!(test["args"], json!(["$(params.test_test-command[*])"]));
+    assert!(!test["script"].as_str().expect("a script").contains("rm -rf"), "{test}");
+    assert_eq!(test["securityContext"]["allowPrivilegeEscalation"], false);
+    // There is no command that would do for all images.
+    let (_, template) = pipeline(json!([]));
+    let errors = template.expect_err("no command");
+    assert_eq!(errors[0].reason(), "MissingParameter");
+    assert_eq!(errors[0].to_string(), "step test needs a value for parameter test-command");
+}

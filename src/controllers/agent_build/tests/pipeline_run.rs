@@ -16,13 +16,15 @@ const MORE: [(&str, &str); 2] = [
     ("dev-external", include_str!("../../../../deploy/pipelines/template-dev-external.yaml")),
     ("preprod", include_str!("../../../../deploy/pipelines/template-preprod.yaml")),
 ];
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 11] = [
     include_str!("../../../../deploy/pipelines/step-clone.yaml"),
     include_str!("../../../../deploy/pipelines/step-verify.yaml"),
     include_str!("../../../../deploy/pipelines/step-build.yaml"),
     include_str!("../../../../deploy/pipelines/step-push.yaml"),
     include_str!("../../../../deploy/pipelines/step-dependencies.yaml"),
     include_str!("../../../../deploy/pipelines/step-append.yaml"),
+    include_str!("../../../../deploy/pipelines/step-append-layout.yaml"),
+    include_str!("../../../../deploy/pipelines/step-test.yaml"),
     include_str!("../../../../deploy/pipelines/step-scan-secrets.yaml"),
     include_str!("../../../../deploy/pipelines/step-scan-dependencies.yaml"),
     include_str!("../../../../deploy/pipelines/step-scan-image.yaml"),
