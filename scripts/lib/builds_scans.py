@@ -173,30 +173,36 @@ class WithScans(unittest.TestCase):
         self.assertEqual(names[-5:], [*(f"scan-image-{part}" for part in ("export", "database", "scan", "check")), "push"])
         self.assertEqual(status["builtImage"].rpartition("@")[2], self.tagged(commit))
 
+    def base(self, version):
+        """A base image that has the package in this version, or no package; gives its name and its digest."""
+        file = stage.state / "base-of-scanned"
+        file.write_text(METADATA.replace("1.0.0", version) if version != "none" else "nothing\n")
+        path = f"usr/lib/python3/dist-packages/{INSTALLED}" if version != "none" else "etc/nothing"
+        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        digest = oci.Image({path: file}, compressed=True).push(registry, "scanned-base", version)
+        return f"scanned-base:{version}", digest
+
     def test_5_b3_an_image_without_a_package_that_the_scanner_knows_is_refused(self):
-        """As `FROM scratch` makes it, and nothing but a program is appended."""
+        """As `FROM scratch` makes it."""
         before = stage.get("agentbuilds", "scanned")["status"]["builtImage"]
-        files = self.appending("vulnerabilities:test") | {f"{FOLDER}/site/{INSTALLED}": None}
+        name, _ = self.base("none")
+        files = self.appending(name) | {f"{FOLDER}/site/{INSTALLED}": None}
         logs = self.refused(files, "scan-image-scan", 43, "a scan could not look at everything", kept=before)
         self.assertIn("the image has no packages that the scanner knows", logs)
 
     def test_6_b3_b11_an_appended_image_is_scanned_with_its_base_before_it_is_pushed(self):
         """A base image with a package that the database knows is refused. With another one it is good."""
         before = stage.get("agentbuilds", "scanned")["status"]["builtImage"]
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
-        file, bases = stage.state / "METADATA", {}
-        for version in ("1.0.0", "2.0.0"):
-            file.write_text(METADATA.replace("1.0.0", version))
-            image = oci.Image({f"usr/lib/python3/dist-packages/{INSTALLED}": file})
-            bases[version] = image.push(registry, "scanned-base", version)
+        name, digest = self.base("1.0.0")
         found = f"{INSTALLED}: {PACKAGE} 1.0.0 (PyPI) has {ADVISORY}"
-        logs = self.refused(self.appending("scanned-base:1.0.0"), "scan-image-check", 42, found, kept=before)
-        self.assertIn(f"to {REGISTRY}/scanned-base:1.0.0 ({bases['1.0.0']})", logs)
-        commit = stage.push(self.appending("scanned-base:2.0.0"))
+        logs = self.refused(self.appending(name), "scan-image-check", 42, found, kept=before)
+        self.assertIn(f"to {REGISTRY}/{name} ({digest})", logs)
+        name, digest = self.base("2.0.0")
+        commit = stage.push(self.appending(name))
         status = self.status_of(commit, "Succeeded")
         self.assertEqual(status["builtImage"].rpartition("@")[2], self.tagged(commit))
         self.assertNotEqual(status["builtImage"], before)
-        self.assertEqual(status["baseDigest"], bases["2.0.0"])
+        self.assertEqual(status["baseDigest"], digest)
         names = [step["name"] for step in status["steps"]]
         scans = [f"scan-image-{part}" for part in ("export", "database", "scan", "check")]
         self.assertEqual(names[-6:], ["append-layout", *scans, "push"])

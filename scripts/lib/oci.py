@@ -13,6 +13,7 @@ The format: https://github.com/opencontainers/image-spec. Equal files make equal
 
 import contextlib
 import functools
+import gzip
 import hashlib
 import http.client
 import io
@@ -64,10 +65,10 @@ def entry(name, content=b"", **fields):
 class Image:
     """An image of executable files (path in the image: path here) and symbolic links (path: target).
 
-    `config` is more of its configuration, as OCI names it: User, Env, ExposedPorts, Labels.
+    `config` is more of its configuration, as OCI names it: User, Env, ExposedPorts, Labels. `compressed`: the layer is in gzip.
     """
 
-    def __init__(self, files, links=None, entrypoint=(), config=None):
+    def __init__(self, files, links=None, entrypoint=(), config=None, compressed=False):
         content = {path: source.read_bytes() for path, source in files.items()}
         folders = {str(parent) for path in (*files, *(links or {})) for parent in parents(path)}
         layer = pack(
@@ -76,8 +77,9 @@ class Image:
             + [entry(path, type=tarfile.SYMTYPE, linkname=target) for path, target in sorted((links or {}).items())]
         )
         config = configuration(digest(layer), {"Entrypoint": list(entrypoint), "Env": ["PATH=/bin"]} | (config or {}))
+        kind, layer = (f"{LAYER}+gzip", gzip.compress(layer, mtime=0)) if compressed else (LAYER, layer)
         self.blobs = {digest(blob): blob for blob in (layer, config)}
-        self.manifest = manifest(describe(CONFIG, config), describe(LAYER, layer))
+        self.manifest = manifest(describe(CONFIG, config), describe(kind, layer))
 
     def write_archive(self, path, name):
         """Writes what `ctr images import` reads; the image will have this whole name."""
