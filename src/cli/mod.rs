@@ -2,17 +2,19 @@
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
 //! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
-//! `push-image`, `append-image`, `export-image` and `check-scan` have those of steps of builds (`deploy/pipelines/README.md`).
+//! `push-image`, `append-image`, `export-image`, `check-scan`, `describe-image` and `check-policy` have those of steps of builds (`deploy/pipelines/README.md`).
 
 mod append_image;
 mod approve;
 mod ask;
 mod builds;
+mod check_policy;
 mod check_scan;
 mod completions;
 mod connection;
 mod context;
 mod crds;
+mod describe_image;
 mod export_image;
 mod init;
 mod logs;
@@ -90,6 +92,12 @@ enum Command {
     /// Say what of a scanner's report counts; a step of builds does it
     #[command(hide = true)]
     CheckScan(Box<check_scan::Args>),
+    /// Write what rules see of an image; a step of builds does it
+    #[command(hide = true)]
+    DescribeImage(Box<describe_image::Args>),
+    /// Say which rules an image breaks; a step of builds does it
+    #[command(hide = true)]
+    CheckPolicy(check_policy::Args),
     /// Print the plain form of the definitions of a folder
     Render(render::Args),
     /// Print all custom resource definitions as YAML
@@ -141,6 +149,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::AppendImage(args) => append_image::run(*args),
         Command::ExportImage(args) => export_image::run(&args),
         Command::CheckScan(args) => check_scan::run(*args),
+        Command::DescribeImage(args) => describe_image::run(&args),
+        Command::CheckPolicy(args) => check_policy::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
         Command::Completions(args) => completions::run(&args),

@@ -15,8 +15,9 @@ use super::connection::block_on;
 use super::{FOUND, Failure, print};
 use crate::net::{AddressRange, Dialler, Policy};
 use crate::registry::client::Options;
+use crate::registry::referrers::MediaType;
 use crate::registry::{
-    BaseError, Credentials, FolderError, Image, Layout, PushError, Registry, RegistryError, Tag,
+    Attachment, BaseError, Credentials, FolderError, Image, Layout, PushError, Registry, RegistryError, Tag,
     auth,
 };
 
@@ -25,7 +26,7 @@ const REFUSED: u8 = 31;
 /// Exit code: the registry cannot be reached.
 const UNREACHABLE: u8 = 32;
 /// Exit code: the layout is not what it should be.
-const INVALID: u8 = 33;
+pub(super) const INVALID: u8 = 33;
 /// Exit code: the folder has what no layer takes.
 const FOLDER: u8 = 23;
 /// Exit code: the base image is not there, or may not be pulled.
@@ -45,8 +46,23 @@ pub struct Args {
     /// Folder with the OCI image layout
     #[arg(long, value_name = "DIR")]
     layout: PathBuf,
+    /// A file to attach to the image, before any tag is set; may be given several times
+    #[arg(long = "attach", value_name = "FILE=MEDIA_TYPE", value_parser = attached)]
+    attach: Vec<(PathBuf, MediaType)>,
+    /// File that gets the digests of what is attached, one a line
+    #[arg(long, value_name = "FILE")]
+    attached_file: Option<PathBuf>,
     #[command(flatten)]
     to: Destination,
+}
+
+/// What to attach: a file and its media type.
+fn attached(text: &str) -> Result<(PathBuf, MediaType), String> {
+    let (file, kind) = text.rsplit_once('=').unwrap_or_default();
+    if file.is_empty() {
+        return Err("it must look like sbom.spdx.json=application/spdx+json".into());
+    }
+    Ok((file.into(), kind.parse()?))
 }
 
 /// Where an image goes.
@@ -77,13 +93,26 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
 }
 
 async fn push(args: Args) -> Result<ExitCode, Failure> {
-    let Args { layout, to } = args;
+    let Args { layout, attach, attached_file, to } = args;
     let layout = Layout::open(&layout).map_err(|error| failure(&error.into()))?;
+    let open = |(file, kind): (PathBuf, MediaType)| Attachment::open(&file, kind);
+    let attachments: Result<Vec<_>, _> = attach.into_iter().map(open).collect();
+    let attachments = attachments.map_err(|error| failure(&PushError::Attachment(error)))?;
     let credentials = credentials(&to.auth, &to.image).map_err(|error| failure(&error.into()))?;
     let options = Options { plain_http: to.insecure, credentials, total: TOTAL };
     let registry = Registry::new(Dialler::new(policy()), to.image.clone(), options);
     let mut registry = registry.map_err(|error| failure(&error.into()))?;
     let pushed = registry.push_blobs(&layout).await.map_err(|error| failure(&error))?;
+    // A tag never names the image without what belongs to it.
+    if !attachments.is_empty() {
+        registry.push_untagged(&layout).await.map_err(|error| failure(&error))?;
+    }
+    let mut attached = Vec::new();
+    for attachment in &attachments {
+        let digest = registry.attach(&layout, attachment).await.map_err(|error| failure(&error))?;
+        print(&format!("attached {}, {digest}\n", attachment.name()))?;
+        attached.push(digest.to_string());
+    }
     let mut last = String::new();
     for tag in &to.tags {
         registry.push_manifest(&layout, tag).await.map_err(|error| failure(&error))?;
@@ -91,7 +120,11 @@ async fn push(args: Args) -> Result<ExitCode, Failure> {
         let (there, layers) = (pushed.there, super::count(pushed.layers, "layer"));
         print(&format!("pushed {last}, {}, {there} of {layers} were there\n", layout.digest))?;
     }
-    results(&[(&to.url_file, &last), (&to.digest_file, &layout.digest.to_string())])
+    results(&[
+        (&to.url_file, &last),
+        (&to.digest_file, &layout.digest.to_string()),
+        (&attached_file, &attached.join("\n")),
+    ])
 }
 
 /// Writes what a step tells.
@@ -161,7 +194,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 
 pub(super) fn failure(error: &PushError) -> Failure {
     let code = match error {
-        PushError::Layout(_) => INVALID,
+        PushError::Layout(_) | PushError::Attachment(_) => INVALID,
         PushError::Folder(FolderError::Scratch { .. }) => FOUND,
         PushError::Folder(_) => FOLDER,
         PushError::Base(BaseError::Registry(error)) if error.may_pass() => UNREACHABLE,

@@ -14,14 +14,19 @@
 //! pull     manifests and blobs of a base image, and blobs that go on to another registry
 //! append   a folder, a base image, and the image that becomes of them
 //! fetch    asks for manifests
+//! referrers (pure) what is attached to an image: artifacts, and the list of them
+//! attach   attaches files to an image
+//! describe (pure) what rules see of an image
 //! ```
 //! What is in a layout or a folder is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
 //! dialler the caller gives.
 
 pub mod append;
+pub mod attach;
 pub mod auth;
 pub mod base;
 pub mod client;
+pub mod describe;
 pub mod error;
 pub mod fetch;
 pub mod folder;
@@ -31,8 +36,10 @@ pub mod manifest;
 pub mod pull;
 pub mod push;
 pub mod reference;
+pub mod referrers;
 
 pub use self::append::Append;
+pub use self::attach::Attachment;
 pub use self::auth::Credentials;
 pub use self::client::Registry;
 pub use self::error::{BaseError, FolderError, LayoutError, PushError, RegistryError};

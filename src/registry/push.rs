@@ -64,7 +64,8 @@ impl Registry {
     /// # Errors
     /// Why the registry does not have it.
     pub async fn push_manifest(&mut self, layout: &Layout, tag: &Tag) -> Result<(), PushError> {
-        Ok(self.put_manifest(&layout.manifest, &layout.digest, tag).await?)
+        self.put_manifest(&layout.manifest, &layout.digest, tag.as_str(), MANIFEST).await?;
+        Ok(())
     }
 
     /// Pushes a manifest that names only the blob `{}`, and that blob.
@@ -72,6 +73,13 @@ impl Registry {
     /// # Errors
     /// Why the registry does not have it.
     pub async fn push_note(&mut self, manifest: &[u8], tag: &Tag) -> Result<(), RegistryError> {
+        self.push_empty().await?;
+        self.put_manifest(manifest, &Digest::of(manifest), tag.as_str(), MANIFEST).await?;
+        Ok(())
+    }
+
+    /// Pushes the blob `{}`, if it is not there.
+    pub(super) async fn push_empty(&mut self) -> Result<(), RegistryError> {
         let digest = Digest::of(EMPTY);
         let what = format!("cannot push {digest} of {}", self.image());
         if !self.has_blob(&what, &digest).await? {
@@ -87,20 +95,23 @@ impl Registry {
                 return Err(self.refused(&what, &answer));
             }
         }
-        self.put_manifest(manifest, &Digest::of(manifest), tag).await
+        Ok(())
     }
 
-    async fn put_manifest(
+    /// Puts a manifest or an index under a tag or its digest.
+    pub(super) async fn put_manifest(
         &mut self,
         manifest: &[u8],
         digest: &Digest,
-        tag: &Tag,
-    ) -> Result<(), RegistryError> {
-        let what = format!("cannot push {}:{tag}", self.image());
-        let url = self.url(&format!("manifests/{tag}"))?;
+        version: &str,
+        media_type: &'static str,
+    ) -> Result<Answer, RegistryError> {
+        let between = if version.contains(':') { '@' } else { ':' };
+        let what = format!("cannot push {}{between}{version}", self.image());
+        let url = self.url(&format!("manifests/{version}"))?;
         let make = || {
             let mut request = Request::new(Method::PUT, url.clone());
-            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MANIFEST));
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
             *request.body_mut() = Some(manifest.to_vec().into());
             request
         };
@@ -111,7 +122,7 @@ impl Registry {
             let why = format!("the registry has stored {}, and not {wanted}", shown(stored));
             return Err(RegistryError::NotUsed { what, why });
         }
-        Ok(())
+        Ok(answer)
     }
 
     /// Sends a request until the answer is good, or will not be.
@@ -153,7 +164,7 @@ impl Registry {
     }
 
     /// Pushes one blob. Returns whether the registry had it.
-    async fn push_blob(&mut self, blob: &Blob) -> Result<bool, PushError> {
+    pub(super) async fn push_blob(&mut self, blob: &Blob) -> Result<bool, PushError> {
         let what = format!("cannot push {} of {}", blob.digest, self.image());
         let is_there = self.has_blob(&what, &blob.digest).await?;
         // One that is sent in one piece is known to be right before anything of it leaves.

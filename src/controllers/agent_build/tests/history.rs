@@ -37,6 +37,7 @@ fn run(name: &str, began: i64, outcome: RunOutcome) -> Run {
         secrets: BTreeMap::new(),
         task_run: None,
         base_digest: None,
+        sbom_digest: None,
         outcome,
     }
 }
@@ -180,6 +181,7 @@ fn b1_what_was_found_is_a_good_build_without_a_run() {
         result: BuildResult::Succeeded,
         commit: None,
         base_digest: None,
+        sbom_digest: None,
         image: Some(format!("r/i@sha256:{began}")),
         started_at: Some(at(began).to_string()),
         seconds: None,

@@ -49,6 +49,7 @@ fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
         secrets: BTreeMap::new(),
         task_run: None,
         base_digest: None,
+        sbom_digest: None,
         outcome,
     }
 }
