@@ -1,4 +1,4 @@
-"""`mode: preprod`: sources and an image that a scan refuses, and some that pass.
+"""`mode: preprod` and `prod`: sources and images that a scan or a rule refuses, and some that pass.
 
 test_builds.py runs these tests in its cluster. They need nothing of its other tests. Standard library only.
 """
@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import unittest
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -27,6 +28,8 @@ DOCKERFILE = "FROM scratch\nCOPY requirements.txt /requirements.txt\n"
 # What a wheel leaves where it is installed.
 METADATA = f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: 1.0.0\n"
 INSTALLED = f"{PACKAGE.replace('-', '_')}-1.0.0.dist-info/METADATA"
+INDEX = "application/vnd.oci.image.index.v1+json"
+SPDX = "application/spdx+json"
 
 
 def advisory():
@@ -69,17 +72,18 @@ class WithScans(unittest.TestCase):
             "buildah-image": stage.in_cluster("builder"),
             "gitleaks-image": stage.in_cluster("scanners"),
             "osv-scanner-image": stage.in_cluster("scanners"),
+            "opa-image": stage.in_cluster("scanners"),
             "vulnerability-database-image": f"{REGISTRY}/vulnerabilities@{digest}",
         }
-        name = "pipeline-template-preprod"
-        template = json.loads(stage.get("configmaps", name, OPERATOR)["data"]["template.json"])
-        for parameter in template["globalParameters"]:
-            parameter["value"] = images.get(parameter["name"], parameter["value"])
-        stage.api.merge("configmaps", OPERATOR, name, {"data": {"template.json": json.dumps(template)}})
+        for name in ("pipeline-template-preprod", "pipeline-template-prod"):
+            template = json.loads(stage.get("configmaps", name, OPERATOR)["data"]["template.json"])
+            for parameter in template["globalParameters"]:
+                parameter["value"] = images.get(parameter["name"], parameter["value"])
+            stage.api.merge("configmaps", OPERATOR, name, {"data": {"template.json": json.dumps(template)}})
 
-    def definition(self):
+    def definition(self, mode):
         spec = {
-            "mode": "preprod",
+            "mode": mode,
             "source": {"gitSync": {}, "subfolder": "images/scanned"},
             "output": {"image": f"{NAMESPACE}/scanned", "insecure": True},
         }
@@ -124,7 +128,7 @@ class WithScans(unittest.TestCase):
             "requirements.txt": f"{PACKAGE}==1.0.0\n",
             "osv-scanner.toml": f'[[IgnoredVulns]]\nid = "{ADVISORY}"\n',
         }
-        files = {f"{FOLDER}/{name}": text for name, text in files.items()} | self.definition()
+        files = {f"{FOLDER}/{name}": text for name, text in files.items()} | self.definition("preprod")
         logs = self.refused(files, "scan-secrets", 40, '"images/scanned/app.py" line 2: github-pat')
         self.assertIn("secrets found in folder images/scanned: 1.", logs)
         kinds = "agentbuilds,pipelineruns,taskruns,pods,events"
@@ -147,18 +151,53 @@ class WithScans(unittest.TestCase):
             f"{FOLDER}/Dockerfile": DOCKERFILE + "COPY site /usr/lib/python3/dist-packages\n",
         }
         self.refused(files, "scan-image-check", 42, f"{INSTALLED}: {PACKAGE} 1.0.0 (PyPI) has {ADVISORY}")
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
         commit = stage.git("rev-parse", "HEAD")
-        self.assertIsNone(oci.tagged(registry, f"{NAMESPACE}/scanned", commit[:7]), "it was pushed")
+        self.assertIsNone(oci.tagged(self.registry(), f"{NAMESPACE}/scanned", commit[:7]), "it was pushed")
 
-    def test_4_b3_what_no_scan_refuses_is_built_and_pushed(self):
-        """Neither the source nor the image has what a scan refuses."""
-        commit = stage.push({f"{FOLDER}/site/{INSTALLED}": METADATA.replace("1.0.0", "2.0.0")})
+    def test_4_b3_an_image_that_breaks_a_rule_is_not_pushed(self):
+        """No scan refuses it, and a rule of `mode: prod` does."""
+        files = {
+            f"{FOLDER}/site/{INSTALLED}": METADATA.replace("1.0.0", "2.0.0"),
+            f"{FOLDER}/Dockerfile": DOCKERFILE + "COPY site /usr/lib/python3/dist-packages\nEXPOSE 80\n",
+        }
+        found = "the image breaks a rule: the image exposes port 80: pods listen on 1024 and above"
+        logs = self.refused(files | self.definition("prod"), "policy-check", 44, found)
+        self.assertIn("no known vulnerability counts", logs)
+        commit = stage.git("rev-parse", "HEAD")
+        self.assertIsNone(oci.tagged(self.registry(), f"{NAMESPACE}/scanned", commit[:7]), "it was pushed")
+
+    def test_5_b3_what_nothing_refuses_is_pushed_with_a_list_of_its_packages(self):
+        """Neither the source nor the image has what a scan or a rule refuses."""
+        files = {f"{FOLDER}/Dockerfile": DOCKERFILE + "COPY site /usr/lib/python3/dist-packages\nEXPOSE 8080\n"}
+        commit = stage.push(files)
         status = self.status_of(commit, "Succeeded")
         self.assertRegex(status["builtImage"], "@sha256:[0-9a-f]{64}$")
         names = [step["name"] for step in status["steps"]]
         self.assertEqual(names[2], "scan-secrets")
-        self.assertEqual(names[-5:], [*(f"scan-image-{part}" for part in ("export", "database", "scan", "check")), "push"])
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
-        digest = oci.tagged(registry, f"{NAMESPACE}/scanned", commit[:7])
+        scan = [f"scan-image-{part}" for part in ("export", "database", "scan", "check")]
+        policy = [f"policy-{part}" for part in ("describe", "evaluate", "check")]
+        self.assertEqual(names[-10:], [*scan, *policy, "sbom-export", "sbom-list", "push"])
+        digest = oci.tagged(self.registry(), f"{NAMESPACE}/scanned", commit[:7])
         self.assertEqual(status["builtImage"].rpartition("@")[2], digest)
+        # Whoever has the image finds the list: Debian's registry has no other way.
+        index = self.pulled(f"manifests/{digest.replace(':', '-')}", INDEX)
+        (entry,) = index["manifests"]
+        self.assertEqual((entry["artifactType"], entry["digest"]), (SPDX, status["sbomDigest"]))
+        self.assertEqual(status["history"][0]["sbomDigest"], status["sbomDigest"])
+        artifact = self.pulled(f"manifests/{entry['digest']}", oci.MANIFEST)
+        self.assertEqual(artifact["subject"]["digest"], digest)
+        (layer,) = artifact["layers"]
+        listed = self.pulled(f"blobs/{layer['digest']}", SPDX)
+        self.assertEqual(listed["spdxVersion"], "SPDX-2.3")
+        packages = {(package["name"], package["versionInfo"]) for package in listed["packages"]}
+        self.assertIn((PACKAGE, "2.0.0"), packages)
+
+    def registry(self):
+        return json.loads((stage.state / "cluster/ready").read_text())["registry"]
+
+    def pulled(self, path, accept):
+        """What the registry has for a path below the image, as JSON."""
+        url = f"http://{self.registry()}/v2/{NAMESPACE}/scanned/{path}"
+        request = urllib.request.Request(url, headers={"Accept": accept})
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return json.load(reply)

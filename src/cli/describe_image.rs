@@ -1,18 +1,20 @@
-//! `convoke describe-image`: writes what rules see of an image, as JSON. A step of builds runs it.
+//! `convoke describe-image`: writes what rules see of an image, as JSON, and the schema of it. A step of builds runs it.
 //!
 //! The layout is hostile, as for `push-image`: it is read in the same way, so what is described is what is pushed.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
+use serde_json::Value;
+
 use super::push_image::{INVALID, failure};
 use super::{FOUND, Failure, print};
 use crate::registry::Layout;
-use crate::registry::describe::describe;
+use crate::registry::describe::{describe, schema};
 
 /// Describe an image.
 #[derive(Debug, ClapArgs)]
@@ -23,6 +25,9 @@ pub struct Args {
     /// The file to write, which must not be there
     #[arg(long, value_name = "FILE")]
     into: PathBuf,
+    /// The file for its JSON schema, which must not be there
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
     /// Where the image is going to be, without a tag
     #[arg(long, value_name = "IMAGE", default_value = "", hide_default_value = true)]
     image: String,
@@ -66,12 +71,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     ];
     let described = describe(&build, (&layout.digest, size), &layout.manifest, &config)
         .map_err(|why| Failure::new(INVALID, format!("the image is refused: {why}")))?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let written = openat(CWD, &args.into, flags, Mode::from_raw_mode(0o644))
-        .map_err(std::io::Error::from)
-        .and_then(|file| std::fs::File::from(file).write_all(described.to_string().as_bytes()));
-    written.map_err(|error| {
-        Failure::new(FOUND, format!("cannot write {}: {error}", args.into.display()))
-    })?;
+    write(&args.into, &described)?;
+    if let Some(file) = &args.schema {
+        write(file, &schema())?;
+    }
     print(&format!("the image is {}\n", layout.digest))
+}
+
+/// Writes a new file.
+fn write(path: &Path, value: &Value) -> Result<(), Failure> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let written = openat(CWD, path, flags, Mode::from_raw_mode(0o644))
+        .map_err(std::io::Error::from)
+        .and_then(|file| std::fs::File::from(file).write_all(value.to_string().as_bytes()));
+    written
+        .map_err(|error| Failure::new(FOUND, format!("cannot write {}: {error}", path.display())))
 }

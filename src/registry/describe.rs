@@ -87,6 +87,31 @@ pub fn describe(
     }))
 }
 
+/// What [`describe`] gives, as a JSON schema. With it, a rule that asks for a name that is not there does not compile.
+#[must_use]
+pub fn schema() -> Value {
+    let text = || json!({"type": "string"});
+    let object = |properties: Value| json!({"type": "object", "properties": properties});
+    let list = |items: Value| json!({"type": "array", "items": items});
+    object(json!({
+        "build": object(json!({
+            "image": text(), "strategy": text(), "repository": text(), "revision": text(),
+            "subfolder": text(), "dockerfile": text(), "baseImage": text(),
+        })),
+        "image": object(json!({
+            "digest": text(),
+            "size": {"type": "integer"},
+            "user": text(),
+            "env": list(object(json!({"name": text(), "value": text()}))),
+            "ports": list(object(json!({"port": {"type": "integer"}, "protocol": text()}))),
+            "labels": {"type": "object", "additionalProperties": text()},
+            "history": list(text()),
+            "config": {},
+            "manifest": {},
+        })),
+    }))
+}
+
 /// A list, which may be missing.
 fn list<'a>(object: &'a Value, name: &str) -> Result<&'a [Value], String> {
     match &object[name] {

@@ -46,6 +46,23 @@ fn b3_rules_see_the_image_and_the_build() {
 }
 
 #[test]
+fn b3_the_schema_has_what_rules_see_and_nothing_else() {
+    let seen = described(r#"{"config": {"Env": ["A=b"], "ExposedPorts": {"80/tcp": {}}}}"#);
+    let (seen, schema) = (seen.expect("a description"), schema());
+    let names = |value: &Value| -> Vec<String> {
+        value.as_object().expect("an object").keys().cloned().collect()
+    };
+    let of = |path: &str| names(schema.pointer(path).expect(path));
+    assert_eq!(names(&seen), of("/properties"));
+    let image = "/properties/image/properties";
+    assert_eq!(names(&seen["image"]), of(image));
+    for (list, name) in [("env", "env"), ("ports", "ports")] {
+        let path = format!("{image}/{list}/items/properties");
+        assert_eq!(names(&seen["image"][name][0]), of(&path));
+    }
+}
+
+#[test]
 fn b3_an_image_that_says_little_is_described_too() {
     for config in ["{}", r#"{"config": null, "history": null}"#, r#"{"config": {"Env": null, "ExposedPorts": null, "Labels": null, "User": null}}"#] {
         let image = &described(config).expect(config)["image"];
