@@ -176,7 +176,8 @@ class WithScans(unittest.TestCase):
         self.assertEqual(names[2], "scan-secrets")
         scan = [f"scan-image-{part}" for part in ("export", "database", "scan", "check")]
         policy = [f"policy-{part}" for part in ("describe", "evaluate", "check")]
-        self.assertEqual(names[-10:], [*scan, *policy, "sbom-export", "sbom-list", "push"])
+        sbom = [f"sbom-{part}" for part in ("export", "list", "check")]
+        self.assertEqual(names[-11:], [*scan, *policy, *sbom, "push"])
         digest = oci.tagged(self.registry(), f"{NAMESPACE}/scanned", commit[:7])
         self.assertEqual(status["builtImage"].rpartition("@")[2], digest)
         # Whoever has the image finds the list: Debian's registry has no other way.
@@ -189,6 +190,7 @@ class WithScans(unittest.TestCase):
         (layer,) = artifact["layers"]
         listed = self.pulled(f"blobs/{layer['digest']}", SPDX)
         self.assertEqual(listed["spdxVersion"], "SPDX-2.3")
+        self.assertEqual(listed["name"], status["builtImage"])
         packages = {(package["name"], package["versionInfo"]) for package in listed["packages"]}
         self.assertIn((PACKAGE, "2.0.0"), packages)
 

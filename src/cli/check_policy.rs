@@ -93,7 +93,10 @@ fn judged(report: &[u8]) -> Result<Vec<String>, String> {
         Value::String(text) if !text.trim().is_empty() => Ok(line(text)),
         _ => Err("`deny` contains something that is no text".to_owned()),
     };
-    messages.iter().map(one).collect()
+    let mut messages: Vec<_> = messages.iter().map(one).collect::<Result<_, _>>()?;
+    // opa has them in an order of its own.
+    messages.sort();
+    Ok(messages)
 }
 
 /// An error, with its place in the rules.

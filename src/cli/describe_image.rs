@@ -2,17 +2,13 @@
 //!
 //! The layout is hostile, as for `push-image`: it is read in the same way, so what is described is what is pushed.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
-use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use serde_json::Value;
-
-use super::push_image::{INVALID, failure};
-use super::{FOUND, Failure, print};
+use super::push_image::{INVALID, failure, written_new};
+use super::{Failure, print};
 use crate::registry::Layout;
 use crate::registry::describe::{describe, schema};
 
@@ -71,19 +67,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     ];
     let described = describe(&build, (&layout.digest, size), &layout.manifest, &config)
         .map_err(|why| Failure::new(INVALID, format!("the image is refused: {why}")))?;
-    write(&args.into, &described)?;
+    written_new(&args.into, described.to_string().as_bytes())?;
     if let Some(file) = &args.schema {
-        write(file, &schema())?;
+        written_new(file, schema().to_string().as_bytes())?;
     }
     print(&format!("the image is {}\n", layout.digest))
-}
-
-/// Writes a new file.
-fn write(path: &Path, value: &Value) -> Result<(), Failure> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let written = openat(CWD, path, flags, Mode::from_raw_mode(0o644))
-        .map_err(std::io::Error::from)
-        .and_then(|file| std::fs::File::from(file).write_all(value.to_string().as_bytes()));
-    written
-        .map_err(|error| Failure::new(FOUND, format!("cannot write {}: {error}", path.display())))
 }

@@ -2,13 +2,14 @@
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
 //! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
-//! `push-image`, `append-image`, `export-image`, `check-scan`, `describe-image` and `check-policy` have those of steps of builds (`deploy/pipelines/README.md`).
+//! `push-image`, `append-image`, `export-image`, `check-scan`, `check-sbom`, `describe-image` and `check-policy` have those of steps of builds (`deploy/pipelines/README.md`).
 
 mod append_image;
 mod approve;
 mod ask;
 mod builds;
 mod check_policy;
+mod check_sbom;
 mod check_scan;
 mod completions;
 mod connection;
@@ -23,6 +24,7 @@ mod plan;
 mod pods;
 mod push_image;
 mod render;
+mod sbom;
 mod scan_report;
 mod templates;
 mod terminal;
@@ -92,6 +94,9 @@ enum Command {
     /// Say what of a scanner's report counts; a step of builds does it
     #[command(hide = true)]
     CheckScan(Box<check_scan::Args>),
+    /// Take the list of packages that a scanner has made; a step of builds does it
+    #[command(hide = true)]
+    CheckSbom(check_sbom::Args),
     /// Write what rules see of an image; a step of builds does it
     #[command(hide = true)]
     DescribeImage(Box<describe_image::Args>),
@@ -149,6 +154,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::AppendImage(args) => append_image::run(*args),
         Command::ExportImage(args) => export_image::run(&args),
         Command::CheckScan(args) => check_scan::run(*args),
+        Command::CheckSbom(args) => check_sbom::run(&args),
         Command::DescribeImage(args) => describe_image::run(&args),
         Command::CheckPolicy(args) => check_policy::run(&args),
         Command::Render(args) => render::run(&args),

@@ -17,8 +17,8 @@ use crate::net::{AddressRange, Dialler, Policy};
 use crate::registry::client::Options;
 use crate::registry::referrers::MediaType;
 use crate::registry::{
-    Attachment, BaseError, Credentials, FolderError, Image, Layout, PushError, Registry, RegistryError, Tag,
-    auth,
+    Attachment, BaseError, Credentials, FolderError, Image, Layout, PushError, Registry,
+    RegistryError, Tag, auth,
 };
 
 /// Exit code: the registry refuses the image.
@@ -177,6 +177,16 @@ fn small(path: &Path) -> Result<Option<Vec<u8>>, String> {
         return Err(format!("{name} is larger than 1 MiB"));
     }
     Ok(Some(bytes))
+}
+
+/// Writes a new file. What is in its place is not followed, and not written over.
+pub(super) fn written_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let written = openat(CWD, path, flags, Mode::from_raw_mode(0o644))
+        .map_err(std::io::Error::from)
+        .and_then(|file| std::fs::File::from(file).write_all(content));
+    written
+        .map_err(|error| Failure::new(FOUND, format!("cannot write {}: {error}", path.display())))
 }
 
 /// Writes a small file. Other steps share its folder, too: what is in its place is not followed, and holds nothing up.

@@ -82,8 +82,7 @@ impl Registry {
             Descriptor { digest: layout.digest.clone(), size: layout.manifest.len() as u64 };
         let manifest = referrers::artifact(kind, name, &file, &subject);
         let digest = Digest::of(&manifest);
-        let answer =
-            self.put_manifest(&manifest, &digest, &digest.to_string(), MANIFEST).await?;
+        let answer = self.put_manifest(&manifest, &digest, &digest.to_string(), MANIFEST).await?;
         let listed = answer.headers.get(SUBJECT).and_then(|value| value.to_str().ok());
         if listed != Some(subject.digest.to_string().as_str()) {
             let artifact = Descriptor { digest: digest.clone(), size: manifest.len() as u64 };

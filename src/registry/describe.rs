@@ -142,7 +142,8 @@ fn ports(run: &Map<String, Value>) -> Result<Vec<Value>, String> {
     let one = |name: &String| {
         let (port, protocol) = name.split_once('/').unwrap_or((name, "tcp"));
         let port = port.parse::<u16>().ok().filter(|_| !port.starts_with('+'));
-        let port = port.ok_or_else(|| format!("ExposedPorts has {}, which is no port", quote(name)))?;
+        let port =
+            port.ok_or_else(|| format!("ExposedPorts has {}, which is no port", quote(name)))?;
         Ok(json!({"port": port, "protocol": protocol}))
     };
     ports.keys().map(one).collect()

@@ -2,7 +2,8 @@ use super::*;
 use serde_json::json;
 
 fn report(value: &Value) -> Vec<u8> {
-    let expression = json!({"value": value, "text": "data.convoke.deny", "location": {"row": 1, "col": 1}});
+    let expression =
+        json!({"value": value, "text": "data.convoke.deny", "location": {"row": 1, "col": 1}});
     json!({"result": [{"expressions": [expression]}]}).to_string().into_bytes()
 }
 
@@ -12,7 +13,7 @@ fn b3_each_message_of_the_rules_is_a_broken_rule() {
     let messages = json!(["the image exposes\nport 80", "no\u{1b}[2J way"]);
     assert_eq!(
         judged(&report(&messages)),
-        Ok(vec!["the image exposes port 80".to_owned(), "no [2J way".to_owned()])
+        Ok(vec!["no [2J way".to_owned(), "the image exposes port 80".to_owned()])
     );
 }
 
@@ -25,7 +26,10 @@ fn b3_rules_that_cannot_be_used_are_no_rules_that_are_kept() {
     ]});
     let many = json!({"errors": vec![json!({"message": "x"}); 100]});
     for (bytes, said) in [
-        (errors.to_string().into_bytes(), "line 7: var x is unsafe; eval_builtin_error: to_number: invalid syntax; an error"),
+        (
+            errors.to_string().into_bytes(),
+            "line 7: var x is unsafe; eval_builtin_error: to_number: invalid syntax; an error",
+        ),
         (many.to_string().into_bytes(), "x; x; x; x; x"),
         (b"{}".to_vec(), "no rule `deny` in the package `convoke`"),
         (json!({"result": []}).to_string().into_bytes(), "no rule `deny`"),

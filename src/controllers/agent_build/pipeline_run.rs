@@ -479,7 +479,8 @@ fn task(
 /// The results of the pipeline.
 fn results(steps: &[&ResolvedStep]) -> Vec<Value> {
     let has = |result: &&str| steps.iter().any(|step| step.stage.results.contains_key(*result));
-    let names = DIGEST_RESULTS.into_iter().chain([URL_RESULT, BASE_RESULT, SBOM_RESULT]).filter(has);
+    let names =
+        DIGEST_RESULTS.into_iter().chain([URL_RESULT, BASE_RESULT, SBOM_RESULT]).filter(has);
     let one = |name: &str| json!({"name": name, "type": "string", "value": format!("$(tasks.{TASK}.results.{name})")});
     names.map(one).collect()
 }

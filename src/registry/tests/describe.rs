@@ -64,7 +64,11 @@ fn b3_the_schema_has_what_rules_see_and_nothing_else() {
 
 #[test]
 fn b3_an_image_that_says_little_is_described_too() {
-    for config in ["{}", r#"{"config": null, "history": null}"#, r#"{"config": {"Env": null, "ExposedPorts": null, "Labels": null, "User": null}}"#] {
+    for config in [
+        "{}",
+        r#"{"config": null, "history": null}"#,
+        r#"{"config": {"Env": null, "ExposedPorts": null, "Labels": null, "User": null}}"#,
+    ] {
         let image = &described(config).expect(config)["image"];
         assert_eq!(
             [&image["env"], &image["ports"], &image["labels"], &image["history"], &image["user"]],

@@ -59,10 +59,15 @@ async fn b5_a_file_is_attached_before_a_tag_names_the_image() {
     let run = push(layout.dir.path(), &image, &[&more[..], &with].concat());
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{run:?}\n{}", registry.log());
     let artifact = std::fs::read_to_string(&attached).expect("a digest");
-    assert!(run.out.starts_with(&format!("attached sbom.spdx.json, {artifact}\npushed ")), "{run:?}");
+    assert!(
+        run.out.starts_with(&format!("attached sbom.spdx.json, {artifact}\npushed ")),
+        "{run:?}"
+    );
     let requests = registry.requests();
-    let order: Vec<_> =
-        puts(&requests).iter().map(|one| one.split(' ').next().unwrap_or_default().to_owned()).collect();
+    let order: Vec<_> = puts(&requests)
+        .iter()
+        .map(|one| one.split(' ').next().unwrap_or_default().to_owned())
+        .collect();
     assert_eq!(order, [&layout.digest(), &artifact, &list_tag(&layout), "a", "b"], "{requests:?}");
 }
 
@@ -73,7 +78,9 @@ async fn b5_the_list_of_what_belongs_to_an_image_keeps_what_others_have_written(
     let image = format!("{}/team/app", registry.host());
     let list = format!("manifests/{}", list_tag(&layout));
     let more = ["--tag", "a", "--insecure", "true"];
-    let attach = |argument: &str| push(layout.dir.path(), &image, &[&more[..], &["--attach", argument]].concat());
+    let attach = |argument: &str| {
+        push(layout.dir.path(), &image, &[&more[..], &["--attach", argument]].concat())
+    };
     assert_eq!(push(layout.dir.path(), &image, &more).code, 0);
     assert_eq!(get(&registry, &list).await, None, "without an attachment there is no list");
 
@@ -126,7 +133,8 @@ async fn b5_what_is_no_list_is_not_written_over() {
     let more = ["--tag", "a", "--insecure", "true", "--attach", &argument];
     let run = push(layout.dir.path(), &image, &more);
     assert_eq!(run.code, 31, "{run:?}");
-    let said = format!("the tag {tag} has something that is not written over: it is no image index");
+    let said =
+        format!("the tag {tag} has something that is not written over: it is no image index");
     assert!(run.err.contains(&said), "{run:?}");
     let there = get(&registry, &format!("manifests/{tag}")).await.expect("it");
     assert_eq!(digest(&there), other.digest());
@@ -170,7 +178,10 @@ fn b5_a_file_that_is_not_plain_is_not_attached_and_nothing_is_sent() {
 }
 
 /// What a stand-in says of a list, and whether it lists by itself.
-async fn asked(list: impl Fn(usize) -> Answer + Send + Sync + 'static, lists: bool) -> (Run, Vec<Asked>) {
+async fn asked(
+    list: impl Fn(usize) -> Answer + Send + Sync + 'static,
+    lists: bool,
+) -> (Run, Vec<Asked>) {
     let layout = Layout::usual("x");
     let subject = layout.digest();
     let stand_in = StandIn::start(move |asked, before| {
@@ -213,12 +224,21 @@ async fn b5_a_list_that_cannot_be_read_keeps_the_tag_away() {
     ] {
         let (run, asked) = asked(move |_| answer.clone(), false).await;
         assert_eq!(run.code, code, "{said}: {run:?}");
-        assert!(run.err.contains("cannot list what belongs to") && run.err.contains(said), "{run:?}");
+        assert!(
+            run.err.contains("cannot list what belongs to") && run.err.contains(said),
+            "{run:?}"
+        );
         assert!(!has(&asked, "PUT /v2/team/app/manifests/a"), "{asked:?}");
         assert!(!has(&asked, "PUT /v2/team/app/manifests/sha256-"), "{asked:?}");
     }
     // What may pass by itself is asked again.
-    let later = |before: usize| if before == 0 { (503, Vec::new(), String::new()) } else { (404, Vec::new(), String::new()) };
+    let later = |before: usize| {
+        if before == 0 {
+            (503, Vec::new(), String::new())
+        } else {
+            (404, Vec::new(), String::new())
+        }
+    };
     let (run, asked) = asked(later, false).await;
     assert_eq!(run.code, 0, "{run:?}");
     assert!(has(&asked, "PUT /v2/team/app/manifests/sha256-"), "{asked:?}");

@@ -176,7 +176,8 @@ fn b3_rules_see_what_is_pushed_and_where_it_goes() {
     assert_eq!(seen["image"]["size"], 1000 + LARGE as u64 + config);
     let schema = std::fs::read(folder.path().join("input.json.schema")).expect("it");
     let schema: Value = serde_json::from_slice(&schema).expect("JSON");
-    let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    let names =
+        |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&seen["build"]), names(&schema["properties"]["build"]["properties"]));
     let build = &seen["build"];
     assert_eq!(
@@ -219,10 +220,28 @@ fn b3_a_broken_rule_and_rules_that_cannot_be_used_refuse() {
     assert!(run.code == 43 && run.err.contains("their report cannot be read"), "{run:?}");
     for (text, code, said, found) in [
         (answer(&json!([])), 0, "", None),
-        (answer(&json!(["it is too large", "it is root"])), 44, "breaks 2 rules", Some("it is too large (and 1 more)".to_owned())),
+        (
+            answer(&json!(["it is too large", "the user is root"])),
+            44,
+            "breaks 2 rules",
+            Some("it is too large (and 1 more)".to_owned()),
+        ),
         (answer(&json!(["é".repeat(400)])), 44, "breaks 1 rule", Some("é".repeat(150))),
-        (json!({}), 43, "no rule `deny`", Some("the rules cannot be used: there is no rule `deny` in the package `convoke`".to_owned())),
-        (json!({"errors": [{"message": "var x is unsafe", "location": {"row": 3}}]}), 43, "line 3: var x", Some("the rules cannot be used: line 3: var x is unsafe".to_owned())),
+        (
+            json!({}),
+            43,
+            "no rule `deny`",
+            Some(
+                "the rules cannot be used: there is no rule `deny` in the package `convoke`"
+                    .to_owned(),
+            ),
+        ),
+        (
+            json!({"errors": [{"message": "var x is unsafe", "location": {"row": 3}}]}),
+            43,
+            "line 3: var x",
+            Some("the rules cannot be used: line 3: var x is unsafe".to_owned()),
+        ),
     ] {
         let _ = std::fs::remove_file(&finding);
         std::fs::write(&report, text.to_string()).expect("a report");
@@ -231,4 +250,43 @@ fn b3_a_broken_rule_and_rules_that_cannot_be_used_refuse() {
         assert!(run.err.contains(said), "{run:?}");
         assert_eq!(std::fs::read_to_string(&finding).ok(), found, "{text}");
     }
+}
+
+#[test]
+fn b3_a_list_of_packages_goes_on_only_if_it_is_one() {
+    let layout = Layout::usual("x");
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let check = |into: &Path| {
+        let fixed = ["check-sbom", "--image", "registry.example.com/team/app", "--layout"];
+        let document = at("sbom.json");
+        let files = [text(layout.dir.path()), "--document", text(&document), "--into", text(into)];
+        convoke(&[&fixed[..], &files, &["--finding-file", text(&at("finding"))]].concat())
+    };
+    assert_eq!(check(&at("one")).code, 43);
+    let document = json!({
+        "spdxVersion": "SPDX-2.3",
+        "packages": [{"SPDXID": "SPDXRef-Package-main"}, {"SPDXID": "SPDXRef-Package-a", "name": "a"}],
+        "relationships": [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-Package-main"}],
+    });
+    let half = document.to_string().replace(r#","relationships""#, r#","others""#);
+    std::fs::write(at("sbom.json"), half).expect("a list");
+    let run = check(&at("one"));
+    assert!(run.code == 43 && run.err.contains("it describes nothing"), "{run:?}");
+    let said = std::fs::read_to_string(at("finding")).expect("a finding");
+    assert_eq!(said, "the packages of the image are not listed: it describes nothing");
+    assert!(!at("one").exists());
+    std::fs::write(at("sbom.json"), document.to_string()).expect("a list");
+    let run = check(&at("one"));
+    assert!(run.code == 0 && run.out.ends_with("has 1 package\n"), "{run:?}");
+    let list: Value = serde_json::from_slice(&std::fs::read(at("one")).expect("it")).expect("JSON");
+    assert_eq!(list["name"], format!("registry.example.com/team/app@{}", layout.digest()));
+    // What the build has left in its place is not followed.
+    symlink(at("target"), at("link")).expect("a link");
+    assert_eq!(check(&at("link")).code, 1);
+    assert!(!at("target").exists());
+    let large = std::fs::File::create(at("sbom.json")).expect("a file");
+    large.set_len((32 << 20) + 1).expect("its length");
+    let run = check(&at("two"));
+    assert!(run.code == 43 && run.err.contains("more than 32 MiB"), "{run:?}");
 }

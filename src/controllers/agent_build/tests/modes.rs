@@ -92,7 +92,14 @@ fn b3_prod_is_preprod_with_rules_and_a_list_of_packages() {
     let run = rendered(&spec(), &template).expect("rendered");
     let mut want = names_of(&rendered(&spec(), &preprod()).expect("rendered"));
     let push = want.pop();
-    let more = ["policy-describe", "policy-evaluate", "policy-check", "sbom-export", "sbom-list"];
+    let more = [
+        "policy-describe",
+        "policy-evaluate",
+        "policy-check",
+        "sbom-export",
+        "sbom-list",
+        "sbom-check",
+    ];
     want.extend(more.map(str::to_owned).into_iter().chain(push));
     assert_eq!(names_of(&run), want);
     let results = &run["spec"]["pipelineSpec"]["results"];
@@ -101,7 +108,7 @@ fn b3_prod_is_preprod_with_rules_and_a_list_of_packages() {
     // What pushes attaches what the step before has written.
     let steps = steps_of(&run);
     let push = steps.last().expect("a step")["args"].to_string();
-    let list = steps[steps.len() - 2]["env"].to_string();
+    let list = steps[steps.len() - 2]["args"].to_string();
     for text in [push, list] {
         assert!(text.contains("$(workspaces.source.path)/sbom.spdx.json"), "{text}");
     }
@@ -113,7 +120,8 @@ fn b3_prod_is_preprod_with_rules_and_a_list_of_packages() {
 #[test]
 fn b3_the_shipped_rules_pass_unchanged_through_kubernetes() {
     // It makes one of two dollar signs, and a value of what is in parentheses behind one.
-    let step = config_map(STEPS.iter().find(|text| text.contains("convoke-step-policy")).expect("it"));
+    let step =
+        config_map(STEPS.iter().find(|text| text.contains("convoke-step-policy")).expect("it"));
     let task: Value =
         serde_saphyr::from_str(step["data"][template::STEP_KEY].as_str().expect("a text"))
             .expect("a TaskSpec");
@@ -134,7 +142,7 @@ fn b3_b5_scans_have_no_credentials_and_no_privileges() {
             ["scan-", "policy-", "sbom-"].iter().any(|start| name.starts_with(start))
         })
         .collect();
-    assert_eq!(scans.len(), 13);
+    assert_eq!(scans.len(), 14);
     for step in scans {
         // What a step does not name, Tekton does not mount there.
         assert_eq!(step["workspaces"], Value::Null, "{step}");
