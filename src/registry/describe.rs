@@ -30,6 +30,9 @@ const KNOWN: [&str; 12] = [
     "WorkingDir",
 ];
 
+/// The most ports of an image.
+const MAX_PORTS: usize = 1000;
+
 /// What is known of the build: texts by the names that rules use.
 pub type Build<'a> = [(&'static str, &'a str)];
 
@@ -134,19 +137,25 @@ fn environment(run: &Map<String, Value>) -> Result<Vec<Value>, String> {
     variables.iter().map(one).collect()
 }
 
-/// The ports that the image says it listens on: `8080/tcp`.
+/// The ports that the image says it listens on: `8080/tcp`, or `8080-8089/tcp` for some.
 fn ports(run: &Map<String, Value>) -> Result<Vec<Value>, String> {
     let ports = run.get("ExposedPorts").filter(|ports| !ports.is_null());
     let Some(ports) = ports else { return Ok(Vec::new()) };
-    let ports = ports.as_object().ok_or("ExposedPorts is no object")?;
-    let one = |name: &String| {
-        let (port, protocol) = name.split_once('/').unwrap_or((name, "tcp"));
-        let port = port.parse::<u16>().ok().filter(|_| !port.starts_with('+'));
-        let port =
-            port.ok_or_else(|| format!("ExposedPorts has {}, which is no port", quote(name)))?;
-        Ok(json!({"port": port, "protocol": protocol}))
-    };
-    ports.keys().map(one).collect()
+    let mut all = Vec::new();
+    for name in ports.as_object().ok_or("ExposedPorts is no object")?.keys() {
+        let (range, protocol) = name.split_once('/').unwrap_or((name, "tcp"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |text: &str| text.parse::<u16>().ok().filter(|_| !text.starts_with('+'));
+        let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
+        let Some((first, last)) = range else {
+            return Err(format!("ExposedPorts has {}, which is no port", quote(name)));
+        };
+        all.extend((first..=last).map(|port| json!({"port": port, "protocol": protocol})));
+        if all.len() > MAX_PORTS {
+            return Err(format!("ExposedPorts has more than {MAX_PORTS} ports"));
+        }
+    }
+    Ok(all)
 }
 
 fn labels(run: &Map<String, Value>) -> Result<Value, String> {

@@ -12,7 +12,7 @@ fn b3_rules_see_the_image_and_the_build() {
         "os": "linux",
         "config": {
             "User": "1000", "Env": ["PATH=/bin", "A=b=c", "ALONE", "A="], "WorkingDir": "/app",
-            "ExposedPorts": {"8080/tcp": {}, "53/udp": {}, "99": {}}, "Labels": {"a": "b", "A": "c"},
+            "ExposedPorts": {"8080/tcp": {}, "53/udp": {}, "99": {}, "90-91/tcp": {}}, "Labels": {"a": "b", "A": "c"},
         },
         "history": [{"created_by": "RUN make"}, {"empty_layer": true}],
     });
@@ -36,6 +36,8 @@ fn b3_rules_see_the_image_and_the_build() {
         ports,
         [
             json!({"port": 53, "protocol": "udp"}),
+            json!({"port": 90, "protocol": "tcp"}),
+            json!({"port": 91, "protocol": "tcp"}),
             json!({"port": 99, "protocol": "tcp"}),
             json!({"port": 8080, "protocol": "tcp"}),
         ]
@@ -93,6 +95,9 @@ fn b3_what_a_program_could_read_in_another_way_is_refused() {
         (r#"{"config": {"ExposedPorts": {"http": {}}}}"#, r#"has "http", which is no port"#),
         (r#"{"config": {"ExposedPorts": {"+80": {}}}}"#, "which is no port"),
         (r#"{"config": {"ExposedPorts": {"70000/tcp": {}}}}"#, "which is no port"),
+        (r#"{"config": {"ExposedPorts": {"9-8/tcp": {}}}}"#, "which is no port"),
+        (r#"{"config": {"ExposedPorts": {"-8/tcp": {}}}}"#, "which is no port"),
+        (r#"{"config": {"ExposedPorts": {"1-65535/tcp": {}}}}"#, "more than 1000 ports"),
         (r#"{"config": {"Labels": {"a": 7}}}"#, "Labels is no object of texts"),
         (r#"{"config": {"User": 0}}"#, "User is no text"),
         (r#"{"history": {}}"#, "history is no list"),
