@@ -1,17 +1,20 @@
-"""`mode: preprod`: sources and an image that a scan refuses, and some that pass.
+"""`mode: preprod` and `prod`: sources and images that a scan or a rule refuses, and some that pass.
 
 test_builds.py runs these tests in its cluster. They need nothing of its other tests. Standard library only.
 """
 
 import io
 import json
+import os
 import shutil
+import subprocess
 import unittest
+import urllib.request
 import zipfile
 from pathlib import Path
 
 import oci
-from agents_stage import OPERATOR, condition
+from agents_stage import OPERATOR, ROOT, condition
 from builds_stage import NAMESPACE, stage
 from tekton import libraries
 from test_tekton import REGISTRY
@@ -27,6 +30,10 @@ DOCKERFILE = "FROM scratch\nCOPY requirements.txt /requirements.txt\n"
 # What a wheel leaves where it is installed.
 METADATA = f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: 1.0.0\n"
 INSTALLED = f"{PACKAGE.replace('-', '_')}-1.0.0.dist-info/METADATA"
+# What runs in an image before it is pushed.
+TEST = "test -f /requirements.txt && test `id -u` = 1000"
+INDEX = "application/vnd.oci.image.index.v1+json"
+SPDX = "application/spdx+json"
 
 
 def advisory():
@@ -52,7 +59,7 @@ def database(folder):
     file = folder / "all.zip"
     file.write_bytes(content.getvalue())
     busybox = shutil.which("busybox")
-    links = {f"bin/{name}": "busybox" for name in ("sh", "cp", "ln", "ls", "mkdir")}
+    links = {f"bin/{name}": "busybox" for name in ("sh", "cp", "id", "ln", "ls", "mkdir")}
     files = {"bin/busybox": Path(busybox), "database/PyPI/all.zip": file}
     return oci.Image(files | libraries(busybox), links)
 
@@ -69,17 +76,20 @@ class WithScans(unittest.TestCase):
             "buildah-image": stage.in_cluster("builder"),
             "gitleaks-image": stage.in_cluster("scanners"),
             "osv-scanner-image": stage.in_cluster("scanners"),
+            "opa-image": stage.in_cluster("scanners"),
             "vulnerability-database-image": f"{REGISTRY}/vulnerabilities@{digest}",
         }
-        name = "pipeline-template-preprod"
-        template = json.loads(stage.get("configmaps", name, OPERATOR)["data"]["template.json"])
-        for parameter in template["globalParameters"]:
-            parameter["value"] = images.get(parameter["name"], parameter["value"])
-        stage.api.merge("configmaps", OPERATOR, name, {"data": {"template.json": json.dumps(template)}})
+        for name in ("pipeline-template-preprod", "pipeline-template-prod"):
+            template = json.loads(stage.get("configmaps", name, OPERATOR)["data"]["template.json"])
+            for parameter in template["globalParameters"]:
+                parameter["value"] = images.get(parameter["name"], parameter["value"])
+            stage.api.merge("configmaps", OPERATOR, name, {"data": {"template.json": json.dumps(template)}})
 
-    def definition(self, **more):
+    def definition(self, mode="preprod", **more):
+        if mode == "prod":
+            more["pipeline"] = {"parameters": [{"name": "test-command", "values": ["/bin/sh", "-c", TEST]}]}
         spec = {
-            "mode": "preprod",
+            "mode": mode,
             "source": {"gitSync": {}, "subfolder": "images/scanned"},
             "output": {"image": f"{NAMESPACE}/scanned", "insecure": True},
             **more,
@@ -117,8 +127,7 @@ class WithScans(unittest.TestCase):
 
     def tagged(self, commit):
         """The digest that the registry has for a commit."""
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
-        return oci.tagged(registry, f"{NAMESPACE}/scanned", commit[:7])
+        return oci.tagged(self.registry(), f"{NAMESPACE}/scanned", commit[:7])
 
     def appending(self, name):
         """The AgentBuild with this base image, which is in the registry of the cluster."""
@@ -163,26 +172,62 @@ class WithScans(unittest.TestCase):
         }
         self.refused(files, "scan-image-check", 42, f"{INSTALLED}: {PACKAGE} 1.0.0 (PyPI) has {ADVISORY}")
 
-    def test_4_b3_what_no_scan_refuses_is_built_and_pushed(self):
-        """Neither the source nor the image has what a scan refuses."""
-        commit = stage.push({f"{FOLDER}/site/{INSTALLED}": METADATA.replace("1.0.0", "2.0.0")})
+    def test_4_b3_an_image_that_breaks_a_rule_is_not_pushed(self):
+        """No scan refuses it, and a rule of `mode: prod` does."""
+        files = {
+            f"{FOLDER}/site/{INSTALLED}": METADATA.replace("1.0.0", "2.0.0"),
+            f"{FOLDER}/Dockerfile": self.with_shell("EXPOSE 80"),
+        }
+        found = "the image breaks a rule: the image exposes port 80: pods listen on 1024 and above"
+        logs = self.refused(files | self.definition("prod"), "policy-check", 44, found)
+        self.assertIn("the tests passed", logs)
+        self.assertIn("no known vulnerability counts", logs)
+
+    def test_5_b3_what_nothing_refuses_is_pushed_with_a_list_of_its_packages(self):
+        """Neither the source nor the image has what a scan or a rule refuses."""
+        commit = stage.push({f"{FOLDER}/Dockerfile": self.with_shell("EXPOSE 8080")})
         status = self.status_of(commit, "Succeeded")
         self.assertRegex(status["builtImage"], "@sha256:[0-9a-f]{64}$")
         names = [step["name"] for step in status["steps"]]
         self.assertEqual(names[2], "scan-secrets")
-        self.assertEqual(names[-5:], [*(f"scan-image-{part}" for part in ("export", "database", "scan", "check")), "push"])
-        self.assertEqual(status["builtImage"].rpartition("@")[2], self.tagged(commit))
+        scan = [f"scan-image-{part}" for part in ("export", "database", "scan", "check")]
+        policy = [f"policy-{part}" for part in ("describe", "evaluate", "check")]
+        sbom = [f"sbom-{part}" for part in ("export", "list", "check")]
+        self.assertEqual(names[-12:], ["test", *scan, *policy, *sbom, "push"])
+        digest = oci.tagged(self.registry(), f"{NAMESPACE}/scanned", commit[:7])
+        self.assertEqual(status["builtImage"].rpartition("@")[2], digest)
+        # Whoever has the image finds the list: Debian's registry has no other way.
+        index = self.pulled(f"manifests/{digest.replace(':', '-')}", INDEX)
+        (entry,) = index["manifests"]
+        self.assertEqual((entry["artifactType"], entry["digest"]), (SPDX, status["sbomDigest"]))
+        self.assertEqual(status["history"][0]["sbomDigest"], status["sbomDigest"])
+        artifact = self.pulled(f"manifests/{entry['digest']}", oci.MANIFEST)
+        self.assertEqual(artifact["subject"]["digest"], digest)
+        (layer,) = artifact["layers"]
+        listed = self.pulled(f"blobs/{layer['digest']}", SPDX)
+        self.assertEqual(listed["spdxVersion"], "SPDX-2.3")
+        self.assertEqual(listed["name"], status["builtImage"])
+        packages = {(package["name"], package["versionInfo"]) for package in listed["packages"]}
+        self.assertIn((PACKAGE, "2.0.0"), packages)
+        # The operator has signed of which commit it is.
+        key = stage.state / "cosign.pub"
+        key.write_text(stage.get("configmaps", "convoke-signing-public", OPERATOR)["data"]["cosign.pub"])
+        program = os.environ.get("CONVOKE_BINARY") or str(ROOT / "target/release/convoke")
+        image = f"{self.registry()}/{NAMESPACE}/scanned@{digest}"
+        command = [program, "verify", "image", image, "--key", key, "--insecure"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn(commit, said.stdout)
 
     def base(self, version):
         """A base image that has the package in this version, or no package; gives its name and its digest."""
         file = stage.state / "base-of-scanned"
         file.write_text(METADATA.replace("1.0.0", version) if version != "none" else "nothing\n")
         path = f"usr/lib/python3/dist-packages/{INSTALLED}" if version != "none" else "etc/nothing"
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
-        digest = oci.Image({path: file}, compressed=True).push(registry, "scanned-base", version)
+        digest = oci.Image({path: file}, compressed=True).push(self.registry(), "scanned-base", version)
         return f"scanned-base:{version}", digest
 
-    def test_5_b3_an_image_without_a_package_that_the_scanner_knows_is_refused(self):
+    def test_6_b3_an_image_without_a_package_that_the_scanner_knows_is_refused(self):
         """As `FROM scratch` makes it."""
         before = stage.get("agentbuilds", "scanned")["status"]["builtImage"]
         name, _ = self.base("none")
@@ -190,7 +235,7 @@ class WithScans(unittest.TestCase):
         logs = self.refused(files, "scan-image-scan", 43, "a scan could not look at everything", kept=before)
         self.assertIn("the image has no packages that the scanner knows", logs)
 
-    def test_6_b3_b11_an_appended_image_is_scanned_with_its_base_before_it_is_pushed(self):
+    def test_7_b3_b11_an_appended_image_is_scanned_with_its_base_before_it_is_pushed(self):
         """A base image with a package that the database knows is refused. With another one it is good."""
         before = stage.get("agentbuilds", "scanned")["status"]["builtImage"]
         name, digest = self.base("1.0.0")
@@ -206,3 +251,18 @@ class WithScans(unittest.TestCase):
         names = [step["name"] for step in status["steps"]]
         scans = [f"scan-image-{part}" for part in ("export", "database", "scan", "check")]
         self.assertEqual(names[-6:], ["append-layout", *scans, "push"])
+
+    def with_shell(self, more):
+        """A Dockerfile of an image in which tests can run."""
+        base = f"FROM {REGISTRY}/vulnerabilities:test\n"
+        return base + DOCKERFILE.partition("\n")[2] + f"COPY site /usr/lib/python3/dist-packages\n{more}\n"
+
+    def registry(self):
+        return json.loads((stage.state / "cluster/ready").read_text())["registry"]
+
+    def pulled(self, path, accept):
+        """What the registry has for a path below the image, as JSON."""
+        url = f"http://{self.registry()}/v2/{NAMESPACE}/scanned/{path}"
+        request = urllib.request.Request(url, headers={"Accept": accept})
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return json.load(reply)

@@ -322,25 +322,29 @@ def page(links):
 
 
 def scanners():
-    """A recipe: the scanners that scripts/lib/tools-scanners pins, for the steps of builds that scan."""
-    source = HERE / "tools-scanners"
+    """A recipe: what scripts/lib/tools-scanners and tools-policy pin, for the steps of builds that scan and check."""
     dockerfile = SOURCES / "scanners/Dockerfile"
-    programs = ("github.com/google/osv-scanner/v2/cmd/osv-scanner", "github.com/zricethezav/gitleaks/v8")
+    # Each has the versions of what it imports that its authors have tested.
+    programs = {
+        "tools-scanners": ("github.com/google/osv-scanner/v2/cmd/osv-scanner", "github.com/zricethezav/gitleaks/v8"),
+        "tools-policy": ("github.com/open-policy-agent/opa",),
+    }
 
     def parts(_):
-        files = [dockerfile, source / "go.mod", source / "go.sum"]
-        return [hashed({path.name: path for path in files}), programs]
+        files = {f"{name}/{file}": HERE / name / file for name in programs for file in ("go.mod", "go.sum")}
+        return [hashed(files | {dockerfile.name: dockerfile}), programs]
 
     def build(images, folder):
         context = images.work / "context"
         context.mkdir()
         shutil.copy(dockerfile, context)
-        command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", f"{context}/", *programs]
-        images.run(*command, cwd=source, env={"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"})
+        for name, packages in programs.items():
+            command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", f"{context}/", *packages]
+            images.run(*command, cwd=HERE / name, env={"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"})
         buildah(images, folder, images.folder("debian"), context, {}, [])
         shutil.rmtree(context)
 
-    return Recipe("gitleaks and osv-scanner, for builds", parts, build, ("buildah",), "debian")
+    return Recipe("gitleaks, osv-scanner and opa, for builds", parts, build, ("buildah",), "debian")
 
 
 RECIPES = {

@@ -16,7 +16,7 @@ const DEPENDENCY: u8 = 41;
 /// Exit code: the image has a package with a known vulnerability.
 const IMAGE: u8 = 42;
 /// Exit code: the scan is not whole.
-const NOT_WHOLE: u8 = 43;
+pub(super) const NOT_WHOLE: u8 = 43;
 /// Bytes of the largest report. One of an image with a thousand findings has about 20 MiB.
 const MAX_REPORT: u64 = 256 << 20;
 /// Bytes of a finding in the result.
@@ -72,22 +72,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         print(&format!("no known vulnerability counts{}\n", left_out(&judgement)))?;
         return Ok(ExitCode::SUCCESS);
     }
-    for line in judgement.findings.iter().take(MAX_FINDINGS) {
-        print(&format!("{line}\n"))?;
-    }
-    let more = judgement.findings.len().saturating_sub(MAX_FINDINGS);
-    if more > 0 {
-        print(&format!("and {more} more\n"))?;
-    }
-    let first = judgement.findings.first().map(String::as_str).unwrap_or_default();
-    let others = judgement.findings.len() - 1;
-    let others = if others == 0 { String::new() } else { format!(" (and {others} more)") };
-    // Tekton has little room for results.
-    let first = first.get(..first.floor_char_boundary(MAX_RESULT)).unwrap_or_default();
-    // What was found refuses also when nobody can be told of it here.
-    if let Err(failure) = results(&[(&args.finding_file, &format!("{first}{others}"))]) {
-        print(&format!("{}\n", failure.message))?;
-    }
+    tell(&judgement.findings, args.finding_file.as_ref());
     let (code, whose) = match args.what {
         What::Dependencies => (DEPENDENCY, "the lock files name packages with"),
         What::Image => (IMAGE, "the image has packages with"),
@@ -99,6 +84,24 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         format!("{found} known vulnerabilities")
     };
     Err(Failure::new(code, format!("{whose} {known}{}", left_out(&judgement))))
+}
+
+/// Prints findings, and writes the first one into the result. What was found refuses also when nobody can be told of it.
+pub(super) fn tell(findings: &[String], file: Option<&PathBuf>) {
+    let mut lines: Vec<_> = findings.iter().take(MAX_FINDINGS).cloned().collect();
+    let more = findings.len().saturating_sub(MAX_FINDINGS);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    let first = findings.first().map(String::as_str).unwrap_or_default();
+    let others = findings.len().saturating_sub(1);
+    let others = if others == 0 { String::new() } else { format!(" (and {others} more)") };
+    // Tekton has little room for results.
+    let first = first.get(..first.floor_char_boundary(MAX_RESULT)).unwrap_or_default();
+    if let Err(failure) = results(&[(&file.cloned(), &format!("{first}{others}"))]) {
+        lines.push(failure.message);
+    }
+    let _ = print(&(lines.join("\n") + "\n"));
 }
 
 fn read(args: &Args) -> Result<Report, Failure> {

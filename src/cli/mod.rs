@@ -2,18 +2,22 @@
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
 //! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
-//! `push-image`, `append-image`, `export-image`, `check-scan` and `check-lock-file` have those of steps of builds (`deploy/pipelines/README.md`).
+//! `push-image`, `append-image`, `export-image`, `check-scan`, `check-lock-file`, `check-sbom`, `describe-image` and `check-policy` have those of steps
+//! of builds (`deploy/pipelines/README.md`).
 
 mod append_image;
 mod approve;
 mod ask;
 mod builds;
 mod check_lock_file;
+mod check_policy;
+mod check_sbom;
 mod check_scan;
 mod completions;
 mod connection;
 mod context;
 mod crds;
+mod describe_image;
 mod export_image;
 mod init;
 mod lock_file;
@@ -23,6 +27,7 @@ mod plan;
 mod pods;
 mod push_image;
 mod render;
+mod sbom;
 mod scan_report;
 mod templates;
 mod terminal;
@@ -98,6 +103,15 @@ enum Command {
     /// Check a lock file of pip, and write what pip is to install; a step of builds does it
     #[command(hide = true)]
     CheckLockFile(check_lock_file::Args),
+    /// Take the list of packages that a scanner has made; a step of builds does it
+    #[command(hide = true)]
+    CheckSbom(check_sbom::Args),
+    /// Write what rules see of an image; a step of builds does it
+    #[command(hide = true)]
+    DescribeImage(Box<describe_image::Args>),
+    /// Say which rules an image breaks; a step of builds does it
+    #[command(hide = true)]
+    CheckPolicy(check_policy::Args),
     /// Print the plain form of the definitions of a folder
     Render(render::Args),
     /// Print all custom resource definitions as YAML
@@ -151,6 +165,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::ExportImage(args) => export_image::run(&args),
         Command::CheckScan(args) => check_scan::run(*args),
         Command::CheckLockFile(args) => check_lock_file::run(&args),
+        Command::CheckSbom(args) => check_sbom::run(&args),
+        Command::DescribeImage(args) => describe_image::run(&args),
+        Command::CheckPolicy(args) => check_policy::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
         Command::Completions(args) => completions::run(&args),

@@ -15,9 +15,10 @@ use super::connection::block_on;
 use super::{FOUND, Failure, print};
 use crate::net::{AddressRange, Dialler, Policy};
 use crate::registry::client::Options;
+use crate::registry::referrers::MediaType;
 use crate::registry::{
-    BaseError, Credentials, FolderError, Image, Layout, PushError, Registry, RegistryError, Tag,
-    auth,
+    Attachment, BaseError, Credentials, FolderError, Image, Layout, PushError, Registry,
+    RegistryError, Tag, auth,
 };
 
 /// Exit code: the registry refuses the image.
@@ -25,7 +26,7 @@ const REFUSED: u8 = 31;
 /// Exit code: the registry cannot be reached.
 const UNREACHABLE: u8 = 32;
 /// Exit code: the layout is not what it should be.
-const INVALID: u8 = 33;
+pub(super) const INVALID: u8 = 33;
 /// Exit code: the folder has what no layer takes.
 pub(super) const FOLDER: u8 = 23;
 /// Exit code: the base image is not there, or may not be pulled.
@@ -45,8 +46,23 @@ pub struct Args {
     /// Folder with the OCI image layout
     #[arg(long, value_name = "DIR")]
     layout: PathBuf,
+    /// A file to attach to the image, before any tag is set; may be given several times
+    #[arg(long = "attach", value_name = "FILE=MEDIA_TYPE", value_parser = attached)]
+    attach: Vec<(PathBuf, MediaType)>,
+    /// File that gets the digests of what is attached, one a line
+    #[arg(long, value_name = "FILE")]
+    attached_file: Option<PathBuf>,
     #[command(flatten)]
     to: Destination,
+}
+
+/// What to attach: a file and its media type.
+fn attached(text: &str) -> Result<(PathBuf, MediaType), String> {
+    let (file, kind) = text.rsplit_once('=').unwrap_or_default();
+    if file.is_empty() {
+        return Err("it must look like sbom.spdx.json=application/spdx+json".into());
+    }
+    Ok((file.into(), kind.parse()?))
 }
 
 /// Where an image goes.
@@ -84,11 +100,24 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
 }
 
 async fn push(args: Args) -> Result<ExitCode, Failure> {
-    let Args { layout, to } = args;
+    let Args { layout, attach, attached_file, to } = args;
     let layout = Layout::open(&layout).map_err(|error| failure(&error.into()))?;
+    let open = |(file, kind): (PathBuf, MediaType)| Attachment::open(&file, kind);
+    let attachments: Result<Vec<_>, _> = attach.into_iter().map(open).collect();
+    let attachments = attachments.map_err(|error| failure(&PushError::Attachment(error)))?;
     let registry = client(&to.image, &to.access).map_err(|error| failure(&error.into()));
     let mut registry = registry?;
     let pushed = registry.push_blobs(&layout).await.map_err(|error| failure(&error))?;
+    // A tag never names the image without what belongs to it.
+    if !attachments.is_empty() {
+        registry.push_untagged(&layout).await.map_err(|error| failure(&error))?;
+    }
+    let mut attached = Vec::new();
+    for attachment in &attachments {
+        let digest = registry.attach(&layout, attachment).await.map_err(|error| failure(&error))?;
+        print(&format!("attached {}, {digest}\n", attachment.name()))?;
+        attached.push(digest.to_string());
+    }
     let mut last = String::new();
     for tag in &to.tags {
         registry.push_manifest(&layout, tag).await.map_err(|error| failure(&error))?;
@@ -96,7 +125,11 @@ async fn push(args: Args) -> Result<ExitCode, Failure> {
         let (there, layers) = (pushed.there, super::count(pushed.layers, "layer"));
         print(&format!("pushed {last}, {}, {there} of {layers} were there\n", layout.digest))?;
     }
-    results(&[(&to.url_file, &last), (&to.digest_file, &layout.digest.to_string())])
+    results(&[
+        (&to.url_file, &last),
+        (&to.digest_file, &layout.digest.to_string()),
+        (&attached_file, &attached.join("\n")),
+    ])
 }
 
 /// The client of an image that is pushed.
@@ -158,6 +191,16 @@ fn small(path: &Path) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(bytes))
 }
 
+/// Writes a new file. What is in its place is not followed, and not written over.
+pub(super) fn written_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let written = openat(CWD, path, flags, Mode::from_raw_mode(0o644))
+        .map_err(std::io::Error::from)
+        .and_then(|file| std::fs::File::from(file).write_all(content));
+    written
+        .map_err(|error| Failure::new(FOUND, format!("cannot write {}: {error}", path.display())))
+}
+
 /// Writes a small file. Other steps share its folder, too: what is in its place is not followed, and holds nothing up.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let flags =
@@ -173,7 +216,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 
 pub(super) fn failure(error: &PushError) -> Failure {
     let code = match error {
-        PushError::Layout(_) => INVALID,
+        PushError::Layout(_) | PushError::Attachment(_) => INVALID,
         PushError::Folder(FolderError::Scratch { .. }) | PushError::NotWritten { .. } => FOUND,
         PushError::Folder(_) => FOLDER,
         PushError::Base(BaseError::Registry(error)) if error.may_pass() => UNREACHABLE,

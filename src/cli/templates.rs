@@ -19,13 +19,14 @@ use crate::git::{GitError, Snapshot};
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The templates and steps that `deploy/` installs.
-const SHIPPED: [(&str, &str); 14] = [
+const SHIPPED: [(&str, &str); 18] = [
     ("template-dev.yaml", include_str!("../../deploy/pipelines/template-dev.yaml")),
     (
         "template-dev-external.yaml",
         include_str!("../../deploy/pipelines/template-dev-external.yaml"),
     ),
     ("template-preprod.yaml", include_str!("../../deploy/pipelines/template-preprod.yaml")),
+    ("template-prod.yaml", include_str!("../../deploy/pipelines/template-prod.yaml")),
     ("step-clone.yaml", include_str!("../../deploy/pipelines/step-clone.yaml")),
     ("step-verify.yaml", include_str!("../../deploy/pipelines/step-verify.yaml")),
     ("step-build.yaml", include_str!("../../deploy/pipelines/step-build.yaml")),
@@ -40,6 +41,9 @@ const SHIPPED: [(&str, &str); 14] = [
         include_str!("../../deploy/pipelines/step-scan-dependencies.yaml"),
     ),
     ("step-scan-image.yaml", include_str!("../../deploy/pipelines/step-scan-image.yaml")),
+    ("step-policy.yaml", include_str!("../../deploy/pipelines/step-policy.yaml")),
+    ("step-sbom.yaml", include_str!("../../deploy/pipelines/step-sbom.yaml")),
+    ("step-push-sbom.yaml", include_str!("../../deploy/pipelines/step-push-sbom.yaml")),
 ];
 /// What stands for the ids of a commit where there is none.
 const NO_ID: &str = "0000000000000000000000000000000000000000";

@@ -173,6 +173,9 @@ pub enum PushError {
     /// The folder becomes no layer.
     #[error("the folder is refused: {0}")]
     Folder(#[from] FolderError),
+    /// A file that is to be attached is not what it should be.
+    #[error("the attachment is refused: {0}")]
+    Attachment(LayoutError),
     /// Something is wrong with the base image.
     #[error(transparent)]
     Base(#[from] BaseError),

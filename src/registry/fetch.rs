@@ -9,7 +9,7 @@ use super::image::Tag;
 use super::manifest::{Digest, MANIFEST};
 
 /// The media types of manifests with which a pod starts.
-const RUNNABLE: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
+pub(super) const RUNNABLE: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
 
 impl Registry {

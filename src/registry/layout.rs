@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
@@ -144,8 +144,13 @@ fn folder_in(folder: &OwnedFd, name: &str, path: &str) -> Result<OwnedFd, Layout
         .map_err(|error| not_opened(path, error, "a folder"))
 }
 
-/// Opens a regular file in a folder. A pipe that nobody writes to does not hold it up.
+/// Opens a regular file in a folder.
 fn file_in(folder: &OwnedFd, name: &str, path: &str) -> Result<File, LayoutError> {
+    file_at(folder, Path::new(name), path)
+}
+
+/// Opens a regular file. Its last part must be no symbolic link. A pipe that nobody writes to does not hold it up. `path` is what errors call it.
+pub(super) fn file_at(folder: impl AsFd, name: &Path, path: &str) -> Result<File, LayoutError> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = openat(folder, name, flags, Mode::empty())
@@ -191,7 +196,7 @@ fn invalid(path: &str, why: String) -> LayoutError {
 }
 
 /// All of a small file.
-fn whole(file: &File, path: &str, limit: u64) -> Result<Vec<u8>, LayoutError> {
+pub(super) fn whole(file: &File, path: &str, limit: u64) -> Result<Vec<u8>, LayoutError> {
     use std::io::Read;
     let too_large = || LayoutError::TooLarge { path: path.to_owned(), limit: limit >> 20 };
     if size_of(file, path)? > limit {

@@ -18,6 +18,9 @@
 //! fetch    asks for manifests
 //! attestations (pure) what is signed about an image, as cosign keeps it
 //! attest   writes and reads that
+//! referrers (pure) what is attached to an image: artifacts, and the list of them
+//! attach   attaches files to an image
+//! describe (pure) what rules see of an image
 //! ```
 //! What is in a layout or a folder is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
 //! dialler the caller gives.
@@ -25,9 +28,11 @@
 pub mod append;
 mod attest;
 pub mod attestations;
+pub mod attach;
 pub mod auth;
 pub mod base;
 pub mod client;
+pub mod describe;
 pub mod error;
 pub mod fetch;
 pub mod folder;
@@ -38,9 +43,11 @@ pub mod packages;
 pub mod pull;
 pub mod push;
 pub mod reference;
+pub mod referrers;
 pub mod save;
 
 pub use self::append::Append;
+pub use self::attach::Attachment;
 pub use self::auth::Credentials;
 pub use self::client::Registry;
 pub use self::error::{BaseError, FolderError, LayoutError, PushError, RegistryError};

@@ -41,7 +41,7 @@ async fn o5_one_command_installs_everything_and_another_removes_it() {
         let text = cluster.kubectl(&["get", kind, name, "-n", "convoke-system", "-o", "json"]);
         serde_json::from_str(&text).expect("JSON")
     };
-    for mode in ["dev", "dev-external", "preprod"] {
+    for mode in ["dev", "dev-external", "preprod", "prod"] {
         of("configmap", &format!("pipeline-template-{mode}"));
     }
     let labels = of("namespace", "convoke-system")["metadata"]["labels"].clone();

@@ -385,6 +385,9 @@ pub struct BuildRecord {
     /// The digest of the base image, if the build tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_digest: Option<String>,
+    /// The digest of the list of packages (SBOM) that the build attached to the image, if it tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sbom_digest: Option<String>,
     /// When it began, or when the image was found, in RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
@@ -412,6 +415,9 @@ pub struct AgentBuildStatus {
     /// The digest that the base image of `builtImage` had, if the build tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_digest: Option<String>,
+    /// The digest of the list of packages (SBOM) that the build attached to `builtImage`, if it tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sbom_digest: Option<String>,
     /// The key that `builtImage` was built for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_key: Option<String>,

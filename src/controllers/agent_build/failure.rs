@@ -134,7 +134,7 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         40 => (Policy, POLICY_FAILED, "the source folder has secrets"),
         41 => (Policy, POLICY_FAILED, "lock files name packages with known vulnerabilities"),
         42 => (Policy, POLICY_FAILED, "the image has packages with known vulnerabilities"),
-        43 => (Policy, POLICY_FAILED, "a scan could not look at everything"),
+        43 => (Policy, POLICY_FAILED, "a scan or a check is not whole"),
         44..=49 => (Policy, POLICY_FAILED, "the image breaks a rule"),
         _ => return None,
     })

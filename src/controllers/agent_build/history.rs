@@ -74,6 +74,7 @@ fn record(run: &Run) -> Option<BuildRecord> {
         result,
         commit: run.commit.clone(),
         base_digest: run.base_digest.clone().filter(|_| image.is_some()),
+        sbom_digest: run.sbom_digest.clone().filter(|_| image.is_some()),
         image,
         started_at: began.map(|time| time.to_string()),
         seconds,
@@ -100,6 +101,7 @@ pub fn take_what_ended(new: &mut AgentBuildStatus, old: &AgentBuildStatus) {
     if let Some(record) = new.history.iter().filter(is_new).find(good).cloned() {
         new.built_image = record.image;
         new.base_digest = record.base_digest;
+        new.sbom_digest = record.sbom_digest;
         new.built_key = Some(record.key);
         new.last_built_commit = record.commit;
     }

@@ -13,7 +13,7 @@ use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
 use super::run::HELD;
 use super::stage::{Stage, parameter_name, parameter_reference};
 use super::template::{
-    BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT,
+    BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, SBOM_RESULT, URL_RESULT,
     WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
 use crate::api::agent_build::AgentBuildSpec;
@@ -460,7 +460,8 @@ fn task(
 /// The results of the pipeline.
 fn results(steps: &[&ResolvedStep]) -> Vec<Value> {
     let has = |result: &&str| steps.iter().any(|step| step.stage.results.contains_key(*result));
-    let names = DIGEST_RESULTS.into_iter().chain([URL_RESULT, BASE_RESULT]).filter(has);
+    let names =
+        DIGEST_RESULTS.into_iter().chain([URL_RESULT, BASE_RESULT, SBOM_RESULT]).filter(has);
     let one = |name: &str| json!({"name": name, "type": "string", "value": format!("$(tasks.{TASK}.results.{name})")});
     names.map(one).collect()
 }

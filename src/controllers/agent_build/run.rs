@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::pipeline_run::{ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, without_tag};
 use super::place::owner_elsewhere;
 use super::signing::statement;
-use super::template::{BASE_RESULT, DIGEST_RESULTS, URL_RESULT};
+use super::template::{BASE_RESULT, DIGEST_RESULTS, SBOM_RESULT, URL_RESULT};
 use crate::api::keys;
 use crate::cluster::reflector::View;
 
@@ -60,6 +60,8 @@ pub struct Run {
     pub task_run: Option<String>,
     /// The digest of the base image, if it tells one.
     pub base_digest: Option<String>,
+    /// The digest of the list of packages that is attached to the image, if it tells one.
+    pub sbom_digest: Option<String>,
     /// How it stands.
     pub outcome: RunOutcome,
 }
@@ -153,9 +155,8 @@ impl Run {
             held: object.data["spec"]["status"] == HELD,
             secrets: secrets(&object.data["spec"]),
             task_run: task_run(status).map(str::to_owned),
-            base_digest: result(status, BASE_RESULT)
-                .filter(|digest| is_digest(digest))
-                .map(str::to_owned),
+            base_digest: digest(status, BASE_RESULT),
+            sbom_digest: digest(status, SBOM_RESULT),
             outcome: match outcome(status, image.as_deref()) {
                 RunOutcome::Built { digest } if waits => RunOutcome::Unattested { digest },
                 outcome => outcome,
@@ -220,6 +221,11 @@ fn outcome(status: &Value, image: Option<&str>) -> RunOutcome {
 fn result<'a>(status: &'a Value, name: &str) -> Option<&'a str> {
     let found = status["results"].as_array()?.iter().find(|result| result["name"] == name)?;
     found["value"].as_str().map(str::trim).filter(|value| !value.is_empty())
+}
+
+/// A result that is a digest.
+fn digest(status: &Value, name: &str) -> Option<String> {
+    result(status, name).filter(|digest| is_digest(digest)).map(str::to_owned)
 }
 
 /// `image` is what the run was asked for.

@@ -310,6 +310,7 @@ fn about_key(
             new.last_handled_rebuild = about.rebuild.map(str::to_owned);
             new.built_image = Some(image);
             new.base_digest.clone_from(&record.base_digest);
+            new.sbom_digest.clone_from(&record.sbom_digest);
             new.built_key = Some(key.to_string());
             new.last_built_commit.clone_from(&record.commit);
             summary
@@ -317,8 +318,8 @@ fn about_key(
         Decision::Found(Found { image, commit }) => {
             new.built_image = Some(image.clone());
             new.last_handled_rebuild = about.rebuild.map(str::to_owned);
-            // The proof does not name it.
-            new.base_digest = None;
+            // The proof does not name them.
+            (new.base_digest, new.sbom_digest) = (None, None);
             new.built_key = Some(key.to_string());
             new.last_built_commit = Some(commit.clone());
             new.history.push(BuildRecord {
@@ -328,6 +329,7 @@ fn about_key(
                 commit: Some(commit.clone()),
                 image: Some(image.clone()),
                 base_digest: None,
+                sbom_digest: None,
                 started_at: Some(now.to_string()),
                 seconds: None,
             });
@@ -431,6 +433,7 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
             let summary = Summary::built(&image);
             new.built_image = Some(image);
             new.base_digest.clone_from(&run.base_digest);
+            new.sbom_digest.clone_from(&run.sbom_digest);
             new.built_key = Some(key.to_string());
             new.last_built_commit.clone_from(&run.commit);
             new.failure = None;

@@ -35,6 +35,8 @@ pub const DIGEST_RESULTS: [&str; 2] = ["IMAGE_DIGEST", "digest"];
 pub const URL_RESULT: &str = "IMAGE_URL";
 /// The result that names the digest of the base image.
 pub const BASE_RESULT: &str = "BASE_DIGEST";
+/// The result that names the digest of the list of packages that is attached to the image.
+pub const SBOM_RESULT: &str = "SBOM_DIGEST";
 
 /// The result in which a step tells why it refuses an image, as one line.
 pub const FINDING_RESULT: &str = "FINDING";

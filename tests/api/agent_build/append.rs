@@ -167,11 +167,13 @@ async fn b11_the_pod_of_a_build_that_appends_is_admitted_under_restricted() {
     // What the step tells of the base image is in the status, and in the history.
     let run = team.status("appended").await.pipeline_run.expect("a run");
     let base = format!("sha256:{}", "b".repeat(64));
+    let sbom = format!("sha256:{}", "c".repeat(64));
     let status = json!({"status": {
         "startTime": jiff::Timestamp::now().to_string(),
         "results": [
             {"name": "IMAGE_DIGEST", "value": format!("sha256:{}", "a".repeat(64))},
             {"name": "BASE_DIGEST", "value": base},
+            {"name": "SBOM_DIGEST", "value": sbom},
         ],
         "conditions": [{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": ""}],
     }});
@@ -181,5 +183,7 @@ async fn b11_the_pod_of_a_build_that_appends_is_admitted_under_restricted() {
     let status = team.until("appended", "it was built", done).await;
     assert_eq!(status.base_digest.as_deref(), Some(&*base));
     assert_eq!(status.history[0].base_digest.as_deref(), Some(&*base));
+    assert_eq!(status.sbom_digest.as_deref(), Some(&*sbom));
+    assert_eq!(status.history[0].sbom_digest.as_deref(), Some(&*sbom));
     assert_eq!(status.history[0].result, BuildResult::Succeeded);
 }

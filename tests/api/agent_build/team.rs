@@ -283,6 +283,7 @@ pub(super) fn install_templates(cluster: &Cluster) {
         "template-dev",
         "template-dev-external",
         "template-preprod",
+        "template-prod",
         "step-clone",
         "step-verify",
         "step-build",
@@ -292,6 +293,9 @@ pub(super) fn install_templates(cluster: &Cluster) {
         "step-scan-secrets",
         "step-scan-dependencies",
         "step-scan-image",
+        "step-policy",
+        "step-sbom",
+        "step-push-sbom",
     ] {
         let file = format!("{folder}/{file}.yaml");
         cluster.kubectl(&["apply", "--server-side", "-n", "convoke-system", "-f", &file]);

@@ -1,6 +1,7 @@
 //! `convoke push-image`, the real binary, with a real registry: B5.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod attach;
 mod hostile;
 mod note;
 mod registry;

@@ -1,4 +1,4 @@
-//! `convoke export-image` and `convoke check-scan`, the real binary: B3.
+//! `convoke export-image`, `check-scan`, `describe-image` and `check-policy`, the real binary: B3.
 
 use std::io::Read;
 use std::os::unix::fs::symlink;
@@ -151,4 +151,142 @@ fn b3_a_report_is_judged_and_only_a_whole_one() {
     assert_eq!(check("dependencies", &["--", "OSV-1"]).code, 41);
     std::fs::write(&file, "{\"results\": []}").expect("a report");
     assert_eq!(check("dependencies", &[]).code, 0);
+}
+
+#[test]
+fn b3_rules_see_what_is_pushed_and_where_it_goes() {
+    let layout = Layout::usual("x");
+    let folder = tempfile::tempdir().expect("a folder");
+    let into = folder.path().join("input.json");
+    let describe = |layout: &Layout, into: &Path| {
+        let fixed = ["describe-image", "--layout", text(layout.dir.path()), "--into", text(into)];
+        let schema = format!("{}.schema", into.display());
+        let fixed = [&fixed[..], &["--schema", &schema]].concat();
+        let build = ["--image", "registry.example.com/a", "--strategy=Dockerfile", "--base-image="];
+        convoke(&[&fixed[..], &build].concat())
+    };
+    let run = describe(&layout, &into);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.out.contains(&layout.digest()), "{run:?}");
+    let seen: Value = serde_json::from_slice(&std::fs::read(&into).expect("it")).expect("JSON");
+    assert_eq!(seen["image"]["digest"], layout.digest());
+    assert_eq!(seen["image"]["manifest"], layout.manifest);
+    assert_eq!(seen["image"]["config"]["architecture"], "amd64");
+    let config = layout.manifest["config"]["size"].as_u64().expect("a size");
+    assert_eq!(seen["image"]["size"], 1000 + LARGE as u64 + config);
+    let schema = std::fs::read(folder.path().join("input.json.schema")).expect("it");
+    let schema: Value = serde_json::from_slice(&schema).expect("JSON");
+    let names =
+        |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&seen["build"]), names(&schema["properties"]["build"]["properties"]));
+    let build = &seen["build"];
+    assert_eq!(
+        (&build["image"], &build["strategy"], &build["baseImage"], &build["revision"]),
+        (&json!("registry.example.com/a"), &json!("Dockerfile"), &json!(""), &json!(""))
+    );
+    // What is there is not written over, and a link is not followed.
+    assert_eq!(describe(&layout, &into).code, 1);
+    let (link, target) = (folder.path().join("link"), folder.path().join("target"));
+    symlink(&target, &link).expect("a link");
+    assert_eq!(describe(&layout, &link).code, 1);
+    assert!(!target.exists());
+    // Another reading of it is none: a name that Go would read, and a digest that is wrong.
+    let hidden = |text: &str| {
+        let layout = Layout::usual("y");
+        let config = layout.blob("application/vnd.oci.image.config.v1+json", text.as_bytes());
+        layout.changed(|manifest| manifest["config"] = config)
+    };
+    let two = hidden(r#"{"config": {"env": ["API_TOKEN=x"]}}"#);
+    let run = describe(&two, &folder.path().join("two"));
+    assert!(run.code == 33 && run.err.contains("which some read as Env"), "{run:?}");
+    let three = hidden(r#"{"config": {"Env": ["API_TOKEN=x"]}}"#);
+    let config = three.file(three.manifest["config"]["digest"].as_str().expect("a digest"));
+    std::fs::write(&config, r#"{"config": {"Env": ["ANY_TOKEN=x"]}}"#).expect("the same length");
+    let run = describe(&three, &folder.path().join("three"));
+    assert!(run.code == 33 && run.err.contains("has another digest"), "{run:?}");
+    assert!(!folder.path().join("two").exists() && !folder.path().join("three").exists());
+}
+
+#[test]
+fn b3_a_broken_rule_and_rules_that_cannot_be_used_refuse() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (report, finding) = (folder.path().join("report.json"), folder.path().join("finding"));
+    let check = || {
+        let fixed = ["check-policy", "--report", text(&report), "--finding-file", text(&finding)];
+        convoke(&fixed)
+    };
+    let answer = |value: &Value| json!({"result": [{"expressions": [{"value": value, "text": "data.convoke.deny"}]}]});
+    let run = check();
+    assert!(run.code == 43 && run.err.contains("their report cannot be read"), "{run:?}");
+    for (text, code, said, found) in [
+        (answer(&json!([])), 0, "", None),
+        (
+            answer(&json!(["it is too large", "the user is root"])),
+            44,
+            "breaks 2 rules",
+            Some("it is too large (and 1 more)".to_owned()),
+        ),
+        (answer(&json!(["é".repeat(400)])), 44, "breaks 1 rule", Some("é".repeat(150))),
+        (
+            json!({}),
+            43,
+            "no rule `deny`",
+            Some(
+                "the rules cannot be used: there is no rule `deny` in the package `convoke`"
+                    .to_owned(),
+            ),
+        ),
+        (
+            json!({"errors": [{"message": "var x is unsafe", "location": {"row": 3}}]}),
+            43,
+            "line 3: var x",
+            Some("the rules cannot be used: line 3: var x is unsafe".to_owned()),
+        ),
+    ] {
+        let _ = std::fs::remove_file(&finding);
+        std::fs::write(&report, text.to_string()).expect("a report");
+        let run = check();
+        assert_eq!(run.code, code, "{text}: {run:?}");
+        assert!(run.err.contains(said), "{run:?}");
+        assert_eq!(std::fs::read_to_string(&finding).ok(), found, "{text}");
+    }
+}
+
+#[test]
+fn b3_a_list_of_packages_goes_on_only_if_it_is_one() {
+    let layout = Layout::usual("x");
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let check = |into: &Path| {
+        let fixed = ["check-sbom", "--image", "registry.example.com/team/app", "--layout"];
+        let document = at("sbom.json");
+        let files = [text(layout.dir.path()), "--document", text(&document), "--into", text(into)];
+        convoke(&[&fixed[..], &files, &["--finding-file", text(&at("finding"))]].concat())
+    };
+    assert_eq!(check(&at("one")).code, 43);
+    let document = json!({
+        "spdxVersion": "SPDX-2.3",
+        "packages": [{"SPDXID": "SPDXRef-Package-main"}, {"SPDXID": "SPDXRef-Package-a", "name": "a"}],
+        "relationships": [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-Package-main"}],
+    });
+    let half = document.to_string().replace(r#","relationships""#, r#","others""#);
+    std::fs::write(at("sbom.json"), half).expect("a list");
+    let run = check(&at("one"));
+    assert!(run.code == 43 && run.err.contains("it describes nothing"), "{run:?}");
+    let said = std::fs::read_to_string(at("finding")).expect("a finding");
+    assert_eq!(said, "the packages of the image are not listed: it describes nothing");
+    assert!(!at("one").exists());
+    std::fs::write(at("sbom.json"), document.to_string()).expect("a list");
+    let run = check(&at("one"));
+    assert!(run.code == 0 && run.out.ends_with("has 1 package\n"), "{run:?}");
+    let list: Value = serde_json::from_slice(&std::fs::read(at("one")).expect("it")).expect("JSON");
+    assert_eq!(list["name"], format!("registry.example.com/team/app@{}", layout.digest()));
+    // What the build has left in its place is not followed.
+    symlink(at("target"), at("link")).expect("a link");
+    assert_eq!(check(&at("link")).code, 1);
+    assert!(!at("target").exists());
+    let large = std::fs::File::create(at("sbom.json")).expect("a file");
+    large.set_len((32 << 20) + 1).expect("its length");
+    let run = check(&at("two"));
+    assert!(run.code == 43 && run.err.contains("more than 32 MiB"), "{run:?}");
 }

@@ -42,6 +42,7 @@ fn run(key: &BuildKey, attempt: u32, outcome: RunOutcome) -> Run {
         secrets: BTreeMap::new(),
         task_run: None,
         base_digest: None,
+        sbom_digest: None,
         outcome,
     }
 }

@@ -39,6 +39,7 @@ fn run(name: &str, began: i64, outcome: RunOutcome) -> Run {
         secrets: BTreeMap::new(),
         task_run: None,
         base_digest: None,
+        sbom_digest: None,
         outcome,
     }
 }
@@ -151,14 +152,17 @@ fn b7_an_image_that_was_made_meanwhile_is_taken_until_the_newest_key_has_one() {
         history: first.clone(),
         ..AgentBuildStatus::default()
     };
-    let based = Run { base_digest: Some("sha256:2".into()), ..was(&between, "between", 20) };
+    let (base_digest, sbom_digest) = (Some("sha256:2".into()), Some("sha256:3".into()));
+    let based = Run { base_digest, sbom_digest, ..was(&between, "between", 20) };
     let ended = records(&first, &[based], &limits(5, 3));
     assert_eq!(ended[0].base_digest.as_deref(), Some("sha256:2"));
+    assert_eq!(ended[0].sbom_digest.as_deref(), Some("sha256:3"));
     let mut new = AgentBuildStatus { history: ended.clone(), ..old.clone() };
     take_what_ended(&mut new, &old);
     assert_eq!((new.built_key.as_deref(), &new.build_key), (Some(&*between), &old.build_key));
     assert_eq!(new.built_image, ended[0].image);
     assert_eq!(new.base_digest, ended[0].base_digest);
+    assert_eq!(new.sbom_digest, ended[0].sbom_digest);
     // What was known before is no news: a revert since stays.
     let reverted = AgentBuildStatus {
         built_key: old.built_key.clone(),
@@ -182,6 +186,7 @@ fn b1_what_was_found_is_a_good_build_without_a_run() {
         result: BuildResult::Succeeded,
         commit: None,
         base_digest: None,
+        sbom_digest: None,
         image: Some(format!("r/i@sha256:{began}")),
         started_at: Some(at(began).to_string()),
         seconds: None,

@@ -9,7 +9,12 @@ fn shipped_mode(mode: &str) -> Value {
 
 /// The template of `mode: preprod` with the image of a vulnerability database.
 fn preprod() -> ResolvedTemplate {
-    let mut template = shipped_mode("preprod");
+    scanning("preprod")
+}
+
+/// The template of a mode with the image of a vulnerability database.
+fn scanning(mode: &str) -> ResolvedTemplate {
+    let mut template = shipped_mode(mode);
     let text = template["data"][template::TEMPLATE_KEY].as_str().expect("a text").to_owned();
     let mut parsed: Value = serde_json::from_str(&text).expect("JSON");
     for parameter in parsed["globalParameters"].as_array_mut().expect("a list") {
@@ -18,7 +23,7 @@ fn preprod() -> ResolvedTemplate {
         }
     }
     template["data"][template::TEMPLATE_KEY] = parsed.to_string().into();
-    resolved_as("preprod", &template).expect("resolved")
+    resolved_as(mode, &template).expect("resolved")
 }
 
 fn names_of(run: &Value) -> Vec<String> {
@@ -162,15 +167,61 @@ fn b4_preprod_fixes_the_package_index() {
 }
 
 #[test]
+fn b3_prod_is_preprod_with_rules_and_a_list_of_packages() {
+    let template = scanning("prod");
+    let run = rendered(&spec(), &template).expect("rendered");
+    let mut want = names_of(&rendered(&spec(), &preprod()).expect("rendered"));
+    let push = want.pop();
+    let more = [
+        "policy-describe",
+        "policy-evaluate",
+        "policy-check",
+        "sbom-export",
+        "sbom-list",
+        "sbom-check",
+    ];
+    want.extend(more.map(str::to_owned).into_iter().chain(push));
+    assert_eq!(names_of(&run), want);
+    let results = &run["spec"]["pipelineSpec"]["results"];
+    let names: Vec<_> = results.as_array().expect("a list").iter().map(|r| &r["name"]).collect();
+    assert_eq!(names, ["IMAGE_DIGEST", "IMAGE_URL", "SBOM_DIGEST"]);
+    // What pushes attaches what the step before has written.
+    let steps = steps_of(&run);
+    let push = steps.last().expect("a step")["args"].to_string();
+    let list = steps[steps.len() - 2]["args"].to_string();
+    for text in [push, list] {
+        assert!(text.contains("$(workspaces.source.path)/sbom.spdx.json"), "{text}");
+    }
+    let appended = rendered(&appending(), &template).expect("rendered");
+    assert_eq!(names_of(&appended), names_of(&rendered(&appending(), &preprod()).expect("it")));
+}
+
+#[test]
+fn b3_the_shipped_rules_pass_unchanged_through_kubernetes() {
+    // It makes one of two dollar signs, and a value of what is in parentheses behind one.
+    let step =
+        config_map(STEPS.iter().find(|text| text.contains("convoke-step-policy")).expect("it"));
+    let task: Value =
+        serde_saphyr::from_str(step["data"][template::STEP_KEY].as_str().expect("a text"))
+            .expect("a TaskSpec");
+    let rules = task["params"][0]["default"].as_str().expect("a text");
+    assert!(rules.starts_with("package convoke\n") && rules.contains("deny contains"), "{rules}");
+    assert!(!rules.contains("$$") && !rules.contains("$("), "{rules}");
+}
+
+#[test]
 fn b3_b5_scans_have_no_credentials_and_no_privileges() {
     let nonce = "0123456789abcdef".to_owned();
     let secrets = RunSecrets { workspaces: vec!["git-auth", "push-auth"], nonce };
-    let run = rendered_with(&spec(), &preprod(), Some(&secrets)).expect("rendered");
+    let run = rendered_with(&spec(), &scanning("prod"), Some(&secrets)).expect("rendered");
     let scans: Vec<_> = steps_of(&run)
         .into_iter()
-        .filter(|step| step["name"].as_str().expect("a name").starts_with("scan-"))
+        .filter(|step| {
+            let name = step["name"].as_str().expect("a name");
+            ["scan-", "policy-", "sbom-"].iter().any(|start| name.starts_with(start))
+        })
         .collect();
-    assert_eq!(scans.len(), 8);
+    assert_eq!(scans.len(), 14);
     for step in scans {
         // What a step does not name, Tekton does not mount there.
         assert_eq!(step["workspaces"], Value::Null, "{step}");
@@ -212,11 +263,24 @@ fn b5_b11_where_an_image_is_appended_only_what_pulls_and_pushes_has_credentials(
 }
 
 #[test]
-fn b4_preprod_without_a_vulnerability_database_is_refused() {
-    let errors = resolved_as("preprod", &shipped_mode("preprod")).expect_err("there is none");
-    let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        texts,
-        ["template preprod needs a value for parameter vulnerability-database-image"]
-    );
+fn b4_preprod_and_prod_without_a_vulnerability_database_are_refused() {
+    for mode in ["preprod", "prod"] {
+        let errors = resolved_as(mode, &shipped_mode(mode)).expect_err("there is none");
+        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let want =
+            format!("template {mode} needs a value for parameter vulnerability-database-image");
+        assert_eq!(texts, [want]);
+    }
+}
+
+#[test]
+fn b3_b4_an_agent_build_cannot_change_what_prod_asks() {
+    let template = shipped_mode("prod");
+    for name in ["policy", "opa-image", "minimum-severity", "vulnerability-database-image"] {
+        let pipeline: BuildPipeline =
+            serde_json::from_value(json!({"parameters": [{"name": name, "value": "x"}]}))
+                .expect("a pipeline");
+        let errors = resolved_with("prod", &template, &pipeline).expect_err(name);
+        assert!(errors.iter().any(|error| error.to_string().contains(name)), "{errors:?}");
+    }
 }

@@ -12,9 +12,10 @@ use crate::api::git_sync::GitSyncSpec;
 
 const TEMPLATE: &str = include_str!("../../../../deploy/pipelines/template-dev.yaml");
 /// The other shipped templates.
-const MORE: [(&str, &str); 2] = [
+const MORE: [(&str, &str); 3] = [
     ("dev-external", include_str!("../../../../deploy/pipelines/template-dev-external.yaml")),
     ("preprod", include_str!("../../../../deploy/pipelines/template-preprod.yaml")),
+    ("prod", include_str!("../../../../deploy/pipelines/template-prod.yaml")),
 ];
 const STEPS: [&str; 11] = [
     include_str!("../../../../deploy/pipelines/step-clone.yaml"),
@@ -28,6 +29,9 @@ const STEPS: [&str; 11] = [
     include_str!("../../../../deploy/pipelines/step-scan-secrets.yaml"),
     include_str!("../../../../deploy/pipelines/step-scan-dependencies.yaml"),
     include_str!("../../../../deploy/pipelines/step-scan-image.yaml"),
+    include_str!("../../../../deploy/pipelines/step-policy.yaml"),
+    include_str!("../../../../deploy/pipelines/step-sbom.yaml"),
+    include_str!("../../../../deploy/pipelines/step-push-sbom.yaml"),
 ];
 
 fn config_map(text: &str) -> Value {

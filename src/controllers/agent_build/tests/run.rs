@@ -133,17 +133,24 @@ fn b7_what_stops_a_run_and_which_try_it_is() {
 }
 
 #[test]
-fn b11_the_digest_of_the_base_image_is_read() {
-    let of = |results: Value| read(json!({"results": results})).base_digest;
-    let digest = format!("sha256:{}", "a".repeat(64));
-    assert_eq!(of(json!([{"name": "BASE_DIGEST", "value": format!("{digest}\n")}])), Some(digest));
+fn b3_b11_the_digests_of_the_base_image_and_of_the_list_of_packages_are_read() {
+    let of = |results: Value| {
+        let run = read(json!({"results": results}));
+        (run.base_digest, run.sbom_digest)
+    };
+    let digest = |letter: &str| format!("sha256:{}", letter.repeat(64));
+    let results = json!([
+        {"name": "SBOM_DIGEST", "value": digest("b")},
+        {"name": "BASE_DIGEST", "value": format!("{}\n", digest("a"))},
+    ]);
+    assert_eq!(of(results), (Some(digest("a")), Some(digest("b"))));
     for results in [
         json!(null),
         json!([]),
-        json!([{"name": "BASE_DIGEST", "value": "x"}]),
-        json!([{"name": "BASE_DIGEST", "value": 7}]),
+        json!([{"name": "BASE_DIGEST", "value": "x"}, {"name": "SBOM_DIGEST", "value": ""}]),
+        json!([{"name": "BASE_DIGEST", "value": 7}, {"name": "SBOM_DIGEST", "value": {}}]),
     ] {
-        assert_eq!(of(results.clone()), None, "{results}");
+        assert_eq!(of(results.clone()), (None, None), "{results}");
     }
 }
 

@@ -56,6 +56,7 @@ fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
         secrets: BTreeMap::new(),
         task_run: None,
         base_digest: None,
+        sbom_digest: None,
         outcome,
     }
 }
@@ -211,12 +212,14 @@ fn b6_the_last_good_image_stays_while_a_newer_key_builds_or_fails() {
     let image = format!("{REPOSITORY}@sha256:{}", "a".repeat(64));
     assert_eq!(done.built_image.as_ref(), Some(&image));
     assert_eq!(done.base_digest, None);
-    let based = Run { base_digest: Some("sha256:b".into()), ..run(&two, built()) };
+    let (base_digest, sbom_digest) = (Some("sha256:b".into()), Some("sha256:s".into()));
+    let based = Run { base_digest, sbom_digest, ..run(&two, built()) };
     let appended = next(&done, &two, Some(&based), Builder::Available, 2);
     assert_eq!(appended.base_digest.as_deref(), Some("sha256:b"));
+    assert_eq!(appended.sbom_digest.as_deref(), Some("sha256:s"));
     // It belongs to the image, and goes with it.
     let again = next(&appended, &one, Some(&run(&one, built())), Builder::Available, 3);
-    assert_eq!(again.base_digest, None);
+    assert_eq!((again.base_digest, again.sbom_digest), (None, None));
     assert_eq!(
         (done.phase, condition(&done, "Ready")),
         (Some(BuildPhase::Succeeded), Some(("True", "Built")))
