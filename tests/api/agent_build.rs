@@ -28,6 +28,7 @@ use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
 use convoke::cluster::store::Key;
 use convoke::controllers::Shared;
+use convoke::controllers::agent_build::profile::BuildProfile;
 use convoke::controllers::agent_build::{self, Limits, Settings};
 use convoke::git::Repositories;
 use convoke::net::{Dialler, Policy};

@@ -30,6 +30,7 @@ pub mod pipeline;
 pub mod pipeline_run;
 pub mod pod_policy;
 pub mod problem;
+pub mod profile;
 pub mod proof;
 mod questions;
 mod reconcile;
@@ -54,6 +55,7 @@ use tokio::task::JoinSet;
 
 use self::lookup::Lookup;
 use self::own_image::OwnImage;
+use self::profile::BuildProfile;
 use self::questions::Questions;
 use self::repository::Polls;
 use self::reuse::Proofs;
@@ -88,6 +90,8 @@ pub struct Settings {
     pub operator_namespace: String,
     /// The operator's image, if an option says it.
     pub operator_image: Option<String>,
+    /// How steps that build run.
+    pub build_profile: BuildProfile,
     /// How many builds run at once.
     pub limits: Limits,
     /// The operator's own account, for commands that give it rights.
@@ -108,7 +112,7 @@ pub fn start<E: Send + 'static>(
 ) {
     let Shared { client, stores, write_priority } = shared;
     let Settings { internal_registry, operator_namespace, operator_image, limits, .. } = settings;
-    let Settings { operator, dialler, repositories, .. } = settings;
+    let Settings { operator, dialler, repositories, build_profile, .. } = settings;
     let turns = Turns::new(limits);
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
@@ -141,7 +145,12 @@ pub fn start<E: Send + 'static>(
         polls,
         tekton: tekton.clone(),
         turns: turns.clone(),
-        lookup: Lookup::new(client.clone(), operator_namespace, OwnImage::new(operator_image)),
+        lookup: Lookup::new(
+            client.clone(),
+            operator_namespace,
+            OwnImage::new(operator_image),
+            build_profile,
+        ),
         internal_registry,
         operator,
         dialler,

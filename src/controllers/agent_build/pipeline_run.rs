@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::key::BuildKey;
+use super::profile;
 use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
 use super::run::HELD;
 use super::stage::{Stage, parameter_name, parameter_reference};
@@ -293,6 +294,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
             }},
         },
     });
+    profile::to_pod(&steps, &mut manifest["spec"]["taskRunTemplate"]["podTemplate"]);
     if let Some(status) = status {
         manifest["spec"]["status"] = status.into();
     }
@@ -301,7 +303,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
 }
 
 /// Whether all conditions of a step hold.
-fn runs(step: &ResolvedStep, values: &BTreeMap<&'static str, ParameterValue>) -> bool {
+pub(super) fn runs(step: &ResolvedStep, values: &BTreeMap<&'static str, ParameterValue>) -> bool {
     step.when.iter().all(|when| {
         let value = |name: &str| match values.get(name) {
             Some(ParameterValue::Text(text)) => Ok(text.clone()),
@@ -325,7 +327,10 @@ pub fn template_hash(template: &ResolvedTemplate, spec: &AgentBuildSpec, registr
 }
 
 /// The values of [`FROM_SPEC`] that conditions may ask for. All of them are part of the build key.
-fn key_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, ParameterValue> {
+pub(super) fn key_values(
+    spec: &AgentBuildSpec,
+    registry: &str,
+) -> BTreeMap<&'static str, ParameterValue> {
     let text = |text: &str| ParameterValue::Text(text.to_owned());
     let append = appended(spec);
     BTreeMap::from([

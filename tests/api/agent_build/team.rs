@@ -28,6 +28,7 @@ impl Controller {
             internal_registry: Some(registry.into()),
             operator_namespace: "convoke-system".into(),
             operator_image: Some("registry.test:5000/convoke:1".into()),
+            build_profile: BuildProfile::Baseline,
             limits,
             operator: OperatorAccount::new("convoke-system"),
             // As with --allow-insecure-git: the Git servers of tests are on loopback.
