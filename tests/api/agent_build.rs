@@ -7,6 +7,7 @@ mod credentials;
 mod modes;
 mod owner;
 mod pipeline;
+mod profiles;
 mod rendered;
 mod repository;
 mod reuse;

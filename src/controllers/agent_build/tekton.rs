@@ -321,4 +321,25 @@ mod tests {
         assert!(!serves("True", "v1", false));
         assert!(!serves("True", "v2", true));
     }
+
+    #[test]
+    fn b3_whether_a_pod_gets_a_user_namespace_is_seen_in_the_definition() {
+        let knows = |version: &str, field: &str| {
+            let pod = json!({"type": "object", "properties": {"hostNetwork": {"type": "boolean"}, field: {"type": "boolean"}}});
+            let template = json!({"properties": {"serviceAccountName": {"type": "string"}, "podTemplate": pod}});
+            let schema = json!({"properties": {"status": {}, "spec": {"properties": {"params": {}, "taskRunTemplate": template}}}});
+            let definition: Definition = serde_json::from_value(json!({
+                "metadata": {"name": DEFINITION},
+                "spec": {"versions": [
+                    {"name": "v1beta1", "served": true, "schema": {"openAPIV3Schema": {"x-kubernetes-preserve-unknown-fields": true}}},
+                    {"name": version, "served": true, "schema": {"openAPIV3Schema": schema}},
+                ]},
+            }))
+            .expect("a definition");
+            definition.knows_user_namespaces()
+        };
+        assert!(knows("v1", "hostUsers"));
+        assert!(!knows("v1", "hostUser"));
+        assert!(!knows("v2", "hostUsers"));
+    }
 }

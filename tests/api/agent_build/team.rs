@@ -19,6 +19,16 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) fn start(client: &Client, limits: Limits, registry: &str) -> Self {
+        Self::start_as(client, limits, registry, BuildProfile::Baseline)
+    }
+
+    /// With this `--build-profile`.
+    pub(super) fn start_as(
+        client: &Client,
+        limits: Limits,
+        registry: &str,
+        build_profile: BuildProfile,
+    ) -> Self {
         let mut tasks = JoinSet::new();
         let stores = Stores::new();
         let sources = BuildSources::new();
@@ -28,7 +38,7 @@ impl Controller {
             internal_registry: Some(registry.into()),
             operator_namespace: "convoke-system".into(),
             operator_image: Some("registry.test:5000/convoke:1".into()),
-            build_profile: BuildProfile::Baseline,
+            build_profile,
             limits,
             operator: OperatorAccount::new("convoke-system"),
             // As with --allow-insecure-git: the Git servers of tests are on loopback.
@@ -81,6 +91,12 @@ impl<'c> Team<'c> {
     /// The controller with other limits.
     pub(super) fn start_with(&self, limits: Limits) -> Controller {
         Controller::start(&self.operator, limits, "registry.test:5000")
+    }
+
+    /// The controller with this build profile.
+    pub(super) fn start_under(&self, profile: BuildProfile) -> Controller {
+        let limits = Limits { total: 10, namespace: 10 };
+        Controller::start_as(&self.operator, limits, "registry.test:5000", profile)
     }
 
     /// The controller with this internal registry.
