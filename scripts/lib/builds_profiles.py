@@ -12,7 +12,8 @@ from builds_stage import NAMESPACE, stage
 FOLDER = "../images/profiled"
 OPTION = "--build-profile="
 # Owners and folders are what a user namespace or a volume could change.
-DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY note /note\nUSER 0\nRUN mkdir /made && cp /note /made/note && chown 33:33 /made/note\n"
+MAKE = "RUN mkdir /made && cp /note /made/note && chown 33:33 /made/note\n"
+DOCKERFILE = f"ARG BASE\nFROM ${{BASE}}\nCOPY note /note\nUSER 0\n{MAKE}"
 
 
 class WithoutBaseline(unittest.TestCase):
@@ -28,7 +29,8 @@ class WithoutBaseline(unittest.TestCase):
         """Starts the operator with this profile, or without one."""
         deployment = stage.get("deployments", "convoke", OPERATOR)
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        args = [arg for arg in container["args"] if not arg.startswith(OPTION)] + [f"{OPTION}{profile}"] * (profile is not None)
+        args = [arg for arg in container["args"] if not arg.startswith(OPTION)]
+        args += [f"{OPTION}{profile}"] if profile else []
         path = "/spec/template/spec/containers/0/args"
         stage.api.patch("deployments", OPERATOR, "convoke", {"op": "replace", "path": path, "value": args})
         stage.kubectl("-n", OPERATOR, "rollout", "status", "deployment/convoke", "--timeout=120s", seconds=120)
