@@ -3,18 +3,21 @@
 test_builds.py runs them in its cluster. They need nothing of its other tests. Standard library only.
 """
 
+import contextlib
 import json
 import os
 import random
 import unittest
 
 import agents_team as team
-from agents_stage import OPERATOR, condition, is_ready
+from agents_stage import OPERATOR, ROOT, condition, is_ready
 from builds_stage import NAMESPACE, TEKTON, stage
 
 # How many AgentBuilds of two namespaces come at once, and how many builds run at once.
 FULL = bool(os.environ.get("CONVOKE_FULL"))
 CROWD, CALM, LIMIT = (20, 10, 3) if FULL else (8, 4, 3)
+# Where Dockerfiles are built.
+BUILDS = "convoke-builds"
 # What is drawn of what gets in the way, if not all of it is tried.
 SEED = 3
 FOLDER = "../images/many"
@@ -55,10 +58,11 @@ class BuildsOfManyAgents(unittest.TestCase):
         # Tests of private repositories may have closed it.
         (stage.state / "remote.git.authorization").unlink(missing_ok=True)
         cls.url = stage.get("gitsyncs", NAMESPACE)["spec"]["url"]
-        for name in ("crowd", "calm"):
-            meta = {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}
+        for name, level in (("crowd", "baseline"), ("calm", "baseline"), ("strict", "restricted")):
+            meta = {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}}
             stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
-        cls.limit([f"--max-builds={LIMIT}"])
+        stage.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/build-namespace.yaml"))
+        cls.limit([f"--max-builds={LIMIT}", f"--build-namespace={BUILDS}"])
         cls.commit = stage.commit(many(CROWD))
 
     @classmethod
@@ -67,10 +71,10 @@ class BuildsOfManyAgents(unittest.TestCase):
 
     @classmethod
     def limit(cls, options):
-        """Starts the operator with these limits, in place of others."""
+        """Starts the operator with these limits and namespaces, in place of others."""
         deployment = stage.get("deployments", "convoke", OPERATOR)
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        args = [arg for arg in container["args"] if not arg.startswith("--max-builds")] + options
+        args = [arg for arg in container["args"] if not arg.startswith(("--max-builds", "--build-namespace"))] + options
         path = "/spec/template/spec/containers/0/args"
         stage.api.patch("deployments", OPERATOR, "convoke", {"op": "replace", "path": path, "value": args})
         stage.kubectl("-n", OPERATOR, "rollout", "status", "deployment/convoke", "--timeout=120s", seconds=120)
@@ -103,16 +107,12 @@ class BuildsOfManyAgents(unittest.TestCase):
         return stage.eventually(f"{namespace}/{name} says {reason}", look, seconds)
 
     def test_1_b7_a_crowd_of_builds_does_not_keep_another_namespace_waiting(self):
-        crowd = [self.build("crowd", number) for number in range(CROWD)]
-
-        def begun():
-            statuses = [stage.get("agentbuilds", name, "crowd").get("status", {}) for name in crowd]
-            waiting = [one for one in statuses if one.get("queuedAt")]
-            assert len(waiting) + LIMIT >= CROWD, statuses
-            return len(stage.api.list("pipelineruns", "crowd"))
-
-        before = stage.eventually("the crowd waits for its turns", begun)
-        calm = [self.build("calm", number) for number in range(CALM)]
+        # Nothing begins before all of them wait.
+        with self.without_tekton():
+            crowd = [self.build("crowd", number) for number in range(CROWD)]
+            self.waiting("crowd", crowd, CROWD - LIMIT)
+            calm = [self.build("calm", number) for number in range(CALM)]
+            self.waiting("calm", calm, CALM)
         for namespace, names in (("calm", calm), ("crowd", crowd)):
             for name in names:
                 status = self.until(namespace, name, "Built")
@@ -123,12 +123,35 @@ class BuildsOfManyAgents(unittest.TestCase):
         spans = [(run["metadata"]["creationTimestamp"], run["status"]["completionTime"]) for run in runs]
         for second in {time for span in spans for time in span}:
             self.assertLessEqual(sum(begun < second <= ended for begun, ended in spans), LIMIT, spans)
-        # Once the calm ones came, the namespaces took turns.
-        order = [run["metadata"]["namespace"] for run in runs]
-        last = len(order) - 1 - order[::-1].index("calm")
-        taken = order[:last].count("crowd") - before
-        self.assertLessEqual(taken, 2 * CALM + LIMIT, order)
-        self.assertLess(last, len(order) - 1, "the crowd was not done before the calm ones")
+        # The first turn is of the namespace that has none, and it keeps a turn as long as one of its builds waits.
+        order = [(run["metadata"]["namespace"], *span) for run, span in zip(runs, spans, strict=True)]
+        quiet = [(begun, ended) for namespace, begun, ended in order if namespace == "calm"]
+        self.assertLessEqual(sum(namespace == "crowd" and begun < quiet[0][0] for namespace, begun, _ in order), LIMIT, order)
+        for number, (begun, _) in enumerate(quiet[1:], 1):
+            last = max(ended for _, ended in quiet[:number])
+            between = sum(namespace == "crowd" and last < other < begun for namespace, other, _ in order)
+            self.assertLess(between, LIMIT, order)
+
+    def waiting(self, namespace, names, count):
+        """Waits until at least so many of these builds wait for their turn."""
+
+        def look():
+            statuses = [stage.get("agentbuilds", name, namespace).get("status", {}) for name in names]
+            assert sum("queuedAt" in one for one in statuses) >= count, json.dumps(statuses, indent=1)
+            return True
+
+        stage.eventually(f"{count} builds of {namespace} wait", look)
+
+    @contextlib.contextmanager
+    def without_tekton(self):
+        """Tekton's controller is away meanwhile."""
+        controller, label = "tekton-pipelines-controller", "app.kubernetes.io/component=controller"
+        stage.api.merge("deployments", TEKTON, controller, {"spec": {"replicas": 0}})
+        try:
+            stage.eventually("it is gone", lambda: not stage.api.list("pods", TEKTON, label), 90)
+            yield
+        finally:
+            stage.api.merge("deployments", TEKTON, controller, {"spec": {"replicas": 1}})
 
     def test_2_b1_a_commit_in_one_of_many_folders_builds_one_image(self):
         before = {run["metadata"]["name"] for run in self.all_runs()}
@@ -211,11 +234,7 @@ class BuildsOfManyAgents(unittest.TestCase):
 
     def no_tekton(self):
         """Tekton's controller is away."""
-        controller = "tekton-pipelines-controller"
-        label = "app.kubernetes.io/component"
-        stage.api.merge("deployments", TEKTON, controller, {"spec": {"replicas": 0}})
-        try:
-            stage.eventually("it is gone", lambda: not stage.api.list("pods", TEKTON, f"{label}=controller"), 90)
+        with self.without_tekton():
             stage.commit({f"{FOLDER}/a52/note": "tekton\n"})
             name = self.build("calm", 52)
 
@@ -229,29 +248,33 @@ class BuildsOfManyAgents(unittest.TestCase):
             # The rest of Convoke works.
             commit = stage.push({"../README.md": "While Tekton stands still.\n"})
             self.assertTrue(is_ready(stage.get("gitsyncs", NAMESPACE)), commit)
-        finally:
-            stage.api.merge("deployments", TEKTON, controller, {"spec": {"replicas": 1}})
         self.until("calm", name, "Built")
         build = stage.get("agentbuilds", name, "calm")
         self.assertEqual(condition(build, "BuilderAvailable")[:2], ("True", "TektonInstalled"))
         self.assertEqual(len(stage.api.list("pipelineruns", "calm", f"convoke.dev/name={name}")), 1)
 
-    def test_4_v55_a_dockerfile_that_looks_around_finds_no_credentials(self):
+    def test_4_b5_v55_a_dockerfile_that_looks_around_in_another_namespace_finds_no_credentials(self):
+        # No namespace of a team has to admit its pod.
         token = "--from-literal=token=canary-of-the-repository"
-        stage.kubectl("-n", "calm", "create", "secret", "generic", "of-git", token)
-        stage.kubectl("-n", "calm", "annotate", "secret", "of-git", f"convoke.dev/repositories={self.url}")
+        stage.kubectl("-n", "strict", "create", "secret", "generic", "of-git", token)
+        stage.kubectl("-n", "strict", "annotate", "secret", "of-git", f"convoke.dev/repositories={self.url}")
         what = ["--verb=get", "--resource=secrets", "--resource-name=of-git"]
-        stage.kubectl("-n", "calm", "create", "role", "of-git", *what)
+        stage.kubectl("-n", "strict", "create", "role", "of-git", *what)
         account = f"--serviceaccount={OPERATOR}:convoke"
-        stage.kubectl("-n", "calm", "create", "rolebinding", "of-git", "--role=of-git", account)
-        stage.bind_to_operator("convoke-builds", "calm")
+        stage.kubectl("-n", "strict", "create", "rolebinding", "of-git", "--role=of-git", account)
         files = {f"{FOLDER}/a53/Dockerfile": LOOKS.format(base=stage.in_cluster("agent")), f"{FOLDER}/a53/note": "hostile\n"}
         stage.commit(files)
         source = {"git": {"url": self.url, "interval": "5s", "secretRef": {"name": "of-git"}}, "subfolder": "images/many/a53"}
-        name = self.build("calm", 53, strategy="Dockerfile", source=source)
-        status = self.until("calm", name, "Built")
+        name = self.build("strict", 53, strategy="Dockerfile", source=source)
+        status = self.until("strict", name, "Built")
+        self.assertEqual(status["buildNamespace"], BUILDS)
+        self.assertEqual(stage.api.list("pods", "strict"), [])
+        command, environment = stage.convoke("logs", f"build/{name}")
+        command[command.index(NAMESPACE)] = "strict"
+        said = stage.printed(command, environment | {"KUBECONFIG": str(stage.state / "kubeconfig")})
+        self.assertRegex(said, r"(?m)^\[build\] STEP 1")
         # The credentials were there, in the step that clones.
-        (pod,) = stage.api.list("pods", "calm", f"tekton.dev/pipelineRun={status['pipelineRun']}")
+        (pod,) = stage.api.list("pods", BUILDS, f"tekton.dev/pipelineRun={status['pipelineRun']}")
         (volume,) = [one["name"] for one in pod["spec"]["volumes"] if "secret" in one]
         having = [one["name"] for one in pod["spec"]["containers"] if volume in json.dumps(one.get("volumeMounts"))]
         self.assertEqual(having, ["step-clone"])
@@ -267,6 +290,15 @@ class BuildsOfManyAgents(unittest.TestCase):
         self.assertIn("/proc/1/root/", found)
         for canary in ("canary-of-the-repository", "eyJhbGciOi", "kubernetes.io/serviceaccount/token"):
             self.assertNotIn(canary, found)
+        # It goes with all that it had there, the copy of its credentials first.
+        self.assertEqual(len(self.left_there()), 4)
+        stage.kubectl("-n", "strict", "delete", "agentbuild", name, "--timeout=120s", seconds=130)
+        self.assertEqual(self.left_there(), [])
+
+    def left_there(self):
+        """What of builds is in the namespace where Dockerfiles are built."""
+        kinds = ("pipelineruns", "taskruns", "pods", "secrets")
+        return [f"{kind}/{one['metadata']['name']}" for kind in kinds for one in stage.api.list(kind, BUILDS)]
 
     def test_5_t1_a_tool_server_runs_the_digest_of_its_build(self):
         source = {"gitSync": {}, "subfolder": "images/tools"}

@@ -365,14 +365,24 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
             return message
 
         message = stage.eventually("it runs the image before", back)
-        newest = stage.get("agentbuilds", "reviewer")["status"]["builtImage"]
+        build = stage.get("agentbuilds", "reviewer")
+        newest = build["status"]["builtImage"]
         self.assertNotEqual(newest, before)
+        self.assertEqual(condition(build, "Ready")[0], "True")
+
+        def told():
+            status, _, named = condition(stage.get("agentbuilds", "reviewer"), "RolledBack")
+            assert status == "True" and named.endswith(": agent/reviewer"), named
+
+        stage.eventually("the build tells it, too", told)
         self.assertIn(newest, message)
         self.assertIn("CrashLoopBackOff", message)
         self.assertEqual(stage.note(), "eight", "the pod before was never stopped")
         commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "nine\n"})
         stage.built(commit)
         self.assertEqual(stage.note(), "nine")
+        conditions = stage.get("agentbuilds", "reviewer")["status"]["conditions"]
+        self.assertNotIn("RolledBack", [one["type"] for one in conditions])
 
 
 class BuildsOfManyAgents(builds_many.BuildsOfManyAgents):
@@ -432,6 +442,19 @@ class WithoutADockerfile(unittest.TestCase):
         # Nothing of the base image was sent.
         logs = stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "-c", "step-append")
         self.assertRegex(logs, r"layers of the base image: \d+ there, \d+ mounted, 0 copied")
+
+    def test_2_b5_a_pod_that_is_refused_names_the_choices(self):
+        stage.push({f"{SOURCE}/note": "refused\n"})
+
+        def refused():
+            status = stage.get("agentbuilds", "reviewer").get("status", {})
+            assert status.get("failure", {}).get("reason") == "PodRefused", json.dumps(status, indent=1)
+            return status["message"]
+
+        message = stage.eventually("the pod is refused", refused)
+        self.assertIn("violates PodSecurity", message)
+        self.assertIn("--build-namespace", message)
+        self.assertIn("strategy: Append", message)
 
 
 if __name__ == "__main__":

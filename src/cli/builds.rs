@@ -19,6 +19,7 @@ use super::{CLUSTER, FOUND, Failure, USAGE, print};
 use crate::api::agent_build::{AgentBuildStatus, BuildPhase};
 use crate::api::{AgentBuild, GROUP, keys};
 use crate::cluster::client::{CallError, call};
+use crate::controllers::agent_build::run::Run;
 use convoke_core::text::{is_dns_label, quote};
 
 /// Field manager of the annotations.
@@ -163,6 +164,7 @@ pub(super) async fn show_logs(
             return Ok(ExitCode::SUCCESS);
         }
     };
+    let connection = &connection.of_namespace(pod.metadata.namespace.as_deref());
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let all = pod.spec.iter().flat_map(|spec| &spec.containers);
     let steps: Vec<_> = all.filter_map(|one| one.name.strip_prefix(STEP_PREFIX)).collect();
@@ -243,6 +245,29 @@ async fn pod_of(connection: &Connection, build: &AgentBuild) -> Result<Option<Po
     let Some(run) = build.status.as_ref().and_then(|status| status.pipeline_run.as_deref()) else {
         return Ok(None);
     };
+    let status = build.status.as_ref();
+    let elsewhere = status.and_then(|status| status.build_namespace.as_deref());
+    let connection = &connection.of_namespace(elsewhere);
+    let found = pod_of_run(connection, run, build).await;
+    found.map_err(|failure| match (elsewhere, &failure.lacks) {
+        (Some(at), Some(_)) => failure.hint(of_build_namespace(at)),
+        _ => failure,
+    })
+}
+
+/// Who may look into the namespace of `--build-namespace`.
+pub(super) fn of_build_namespace(namespace: &str) -> String {
+    format!(
+        "builds of all teams run in the namespace {namespace}: ask whoever runs the cluster; if the operator may read logs there, status.failure.log has the end of one that failed"
+    )
+}
+
+/// The pod of a run in the namespace of the connection, if the run is of this AgentBuild.
+async fn pod_of_run(
+    connection: &Connection,
+    run: &str,
+    build: &AgentBuild,
+) -> Result<Option<Pod>, Failure> {
     let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let params =
         ListParams::default().labels(&format!("tekton.dev/pipelineRun={run}")).limit(MAX_PODS);
@@ -261,8 +286,11 @@ async fn pod_of(connection: &Connection, build: &AgentBuild) -> Result<Option<Po
         else {
             continue;
         };
-        let owner = controller(&owner.metadata, GROUP, "AgentBuild");
-        if owner.is_some_and(|owner| Some(&owner.uid) == build.metadata.uid.as_ref()) {
+        let by_reference = controller(&owner.metadata, GROUP, "AgentBuild").map(|one| &one.uid);
+        let by_labels = Some(Run::read(&owner)).filter(Run::is_elsewhere);
+        let by_labels = by_labels.as_ref().and_then(|run| run.owner_uid.as_ref());
+        let uid = by_reference.or(by_labels);
+        if uid.is_some() && uid == build.metadata.uid.as_ref() {
             return Ok(Some(pod));
         }
     }

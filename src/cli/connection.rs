@@ -67,6 +67,12 @@ impl Connection {
         Ok(Self { client, namespace })
     }
 
+    /// The same in another namespace, if one is named.
+    pub fn of_namespace(&self, namespace: Option<&str>) -> Self {
+        let namespace = namespace.unwrap_or(&self.namespace).to_owned();
+        Self { client: self.client.clone(), namespace }
+    }
+
     /// The failure of the command after a failed call.
     pub fn failure(&self, verb: &str, plural: &str, error: &CallError) -> Failure {
         let namespace = &self.namespace;

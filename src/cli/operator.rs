@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long)]
     single_tenant: bool,
     /// ServiceAccount, in the namespace of each GitSync, that writes for those that name none
-    #[arg(long, value_name = "NAME", value_parser = account_name)]
+    #[arg(long, value_name = "NAME", value_parser = label)]
     default_service_account: Option<String>,
     /// Wait for the lease before writing (not built yet: only one replica may run)
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
@@ -87,6 +87,9 @@ pub struct Args {
     /// Registry of builds that name none
     #[arg(long)]
     internal_registry: Option<String>,
+    /// Namespace in which Dockerfiles are built [default: that of each AgentBuild]
+    #[arg(long, value_name = "NAME", value_parser = label)]
+    build_namespace: Option<String>,
     /// Image of Convoke, with which builds push [default: that of its own pod]
     #[arg(long, env = "CONVOKE_IMAGE")]
     image: Option<String>,
@@ -111,8 +114,8 @@ pub struct Args {
     defaults: controllers::defaults::DefaultArgs,
 }
 
-/// Parses the name of a ServiceAccount.
-fn account_name(text: &str) -> Result<String, String> {
+/// Parses the name of a ServiceAccount or of a namespace.
+fn label(text: &str) -> Result<String, String> {
     let valid = is_dns_label(text);
     if valid { Ok(text.to_owned()) } else { Err("it must be a DNS label".into()) }
 }
@@ -314,6 +317,7 @@ fn start_controllers(
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,
             operator_image: args.image,
+            build_namespace: args.build_namespace,
             operator_namespace: args.operator_namespace,
             build_profile: args.build_profile,
             limits: agent_build::Limits {

@@ -17,6 +17,9 @@ pub struct Args {
     /// Folder with definitions (what spec.path of the GitSync names)
     #[arg(default_value = ".")]
     path: PathBuf,
+    /// Namespace that the GitSync applies to, for rules that need it
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
     #[command(flatten)]
     context: ContextArgs,
     /// How to print problems
@@ -78,8 +81,11 @@ pub(super) fn load(
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let Loaded { folder, mut catalog, below, .. } =
-        load(&args.path, |path| args.context.resolve(path))?;
+    let context = |path: &str| {
+        let namespace = args.namespace.clone();
+        Ok(Context { namespace, ..args.context.resolve(path)? })
+    };
+    let Loaded { folder, mut catalog, below, .. } = load(&args.path, context)?;
     // A missing object may be in the cluster, so it is only a warning.
     let references = check_references(&catalog, &|_| false);
     catalog.problems.extend(references);

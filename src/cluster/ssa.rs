@@ -259,9 +259,31 @@ pub async fn delete(
     uid: &str,
     version: u64,
 ) -> Result<Deleted, CallError> {
+    delete_with(api, name, DeleteParams::background(), (uid, version)).await
+}
+
+/// The same. The object stays until the objects are gone that it owns and that block its deletion.
+///
+/// # Errors
+/// As [`delete`].
+pub async fn delete_after_dependents(
+    api: &Api<DynamicObject>,
+    name: &str,
+    uid: &str,
+    version: u64,
+) -> Result<Deleted, CallError> {
+    delete_with(api, name, DeleteParams::foreground(), (uid, version)).await
+}
+
+async fn delete_with(
+    api: &Api<DynamicObject>,
+    name: &str,
+    params: DeleteParams,
+    (uid, version): (&str, u64),
+) -> Result<Deleted, CallError> {
     let preconditions =
         Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_string()) };
-    let params = DeleteParams::background().preconditions(preconditions);
+    let params = params.preconditions(preconditions);
     match call(api.delete(name, &params)).await {
         // The reply holds the object when finalizers keep it. Some built-in kinds also reply with an object that is gone.
         Ok(either) => Ok(match either.left() {

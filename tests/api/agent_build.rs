@@ -3,7 +3,9 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod append;
+mod blocked;
 mod credentials;
+mod elsewhere;
 mod modes;
 mod owner;
 mod pipeline;
@@ -11,6 +13,7 @@ mod profiles;
 mod rendered;
 mod repository;
 mod reuse;
+mod rolled_back;
 mod team;
 mod versions;
 
@@ -18,7 +21,7 @@ mod versions;
 mod registry;
 use crate::support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +43,8 @@ use convoke::sync::published::build_sources::{Absence, BuildSources, CommitBuild
 use convoke_core::cluster::account::OperatorAccount;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
+    PatchParams, PostParams,
 };
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};

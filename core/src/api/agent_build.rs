@@ -419,6 +419,9 @@ pub struct AgentBuildStatus {
     /// The PipelineRun of the newest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline_run: Option<String>,
+    /// The namespace of that PipelineRun, if it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_namespace: Option<String>,
     /// Which try of the build key the PipelineRun is, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,

@@ -61,6 +61,10 @@ pub mod keys {
     pub const OWNER_KIND: &str = "convoke.dev/kind";
     /// Label on every child: the name of the owner (shortened with a hash when too long for a label).
     pub const OWNER_NAME: &str = "convoke.dev/name";
+    /// Label on a PipelineRun in another namespace than that of its AgentBuild, and on its Secrets: the namespace of the AgentBuild.
+    pub const OWNER_NAMESPACE: &str = "convoke.dev/namespace";
+    /// Label on the same: the UID of the AgentBuild.
+    pub const OWNER_UID: &str = "convoke.dev/uid";
     /// Annotation on every child: hash of what was applied.
     pub const CHILD_HASH: &str = "convoke.dev/child-hash";
     /// Annotation on pods: a keyed digest of each ConfigMap and Secret that they read.

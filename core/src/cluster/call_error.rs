@@ -101,6 +101,16 @@ impl CallError {
         })
     }
 
+    /// A webhook that has to be asked about the content did not answer, or not as it should.
+    #[must_use]
+    pub fn is_webhook_failure(&self) -> bool {
+        self.status().is_some_and(|s| {
+            s.code >= 500
+                && (s.message.contains("failed calling webhook")
+                    || s.message.contains("failed to call webhook"))
+        })
+    }
+
     /// The server did not accept the credentials.
     #[must_use]
     pub fn is_unauthorized(&self) -> bool {

@@ -98,6 +98,7 @@ fn pipeline_run(args: &Args, loaded: &Loaded) -> Result<Value, Failure> {
     let build = Build {
         secrets: None,
         namespace: args.namespace.as_deref().unwrap_or(UNKNOWN_NAMESPACE),
+        at: None,
         name: &args.name,
         uid: UNKNOWN_UID,
         spec: &spec,

@@ -291,7 +291,11 @@ impl BuildFacts {
             ready,
             key: key.map(|key| key.short().to_owned()),
             attempted_commit: status.last_attempted_commit,
-            pipeline_run: status.pipeline_run.map(|name| RunFacts { name, state: run }),
+            pipeline_run: status.pipeline_run.map(|name| RunFacts {
+                name,
+                namespace: status.build_namespace,
+                state: run,
+            }),
             image: status.built_image,
             built_commit: status.last_built_commit,
             failure: status.failure.map(|failure| failure.message),
@@ -304,6 +308,9 @@ impl BuildFacts {
 pub struct RunFacts {
     /// Its name.
     pub name: String,
+    /// Its namespace, if it is not that of the AgentBuild.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// How it stands. `None`: it may not be read.
     pub state: Option<String>,
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use self::facts::{Seen, Trace};
 use self::verdict::{Verdict, verdict};
+use super::builds::of_build_namespace;
 use super::connection::{Connection, ConnectionArgs, block_on};
 use super::pods::{Workload, who_gives_rights};
 use super::{CLUSTER, FOUND, Failure, USAGE, escaped, print};
@@ -63,6 +64,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         if lacks_rights(&trace) {
             eprintln!("hint: {}", who_gives_rights(&trace.namespace));
         }
+        if let Some(at) = unread_elsewhere(&trace) {
+            eprintln!("hint: {}", of_build_namespace(at));
+        }
         Ok(match verdict.runs {
             Some(true) => ExitCode::SUCCESS,
             Some(false) => ExitCode::from(FOUND),
@@ -83,7 +87,14 @@ fn lacks_rights(trace: &Trace) -> bool {
     let runs = build.as_ref().and_then(Seen::known).and_then(|build| build.pipeline_run.as_ref());
     git_sync.as_ref().and_then(Seen::refused).is_some()
         || build.as_ref().and_then(Seen::refused).is_some()
-        || runs.is_some_and(|run| run.state.is_none())
+        || runs.is_some_and(|run| run.state.is_none() && run.namespace.is_none())
         || deployment.refused().is_some()
         || pods.refused().is_some()
+}
+
+/// The namespace of a PipelineRun that may not be read, if it is not that of the AgentBuild.
+fn unread_elsewhere(trace: &Trace) -> Option<&str> {
+    let build = trace.build.as_ref().and_then(Seen::known)?;
+    let run = build.pipeline_run.as_ref().filter(|run| run.state.is_none())?;
+    run.namespace.as_deref()
 }

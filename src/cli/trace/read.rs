@@ -117,7 +117,10 @@ async fn build(connection: &Connection, name: &str) -> Result<Seen<BuildFacts>, 
         }
         Err(error) => return unreadable(connection.failure("get", "agentbuilds", &error)),
     };
-    let run = build.status.as_ref().and_then(|status| status.pipeline_run.as_deref());
+    let status = build.status.as_ref();
+    let run = status.and_then(|status| status.pipeline_run.as_deref());
+    let elsewhere = status.and_then(|status| status.build_namespace.as_deref());
+    let connection = &connection.of_namespace(elsewhere);
     let state = match run {
         None => None,
         Some(run) => match tekton_of_name(connection, "PipelineRun", "pipelineruns", run).await {

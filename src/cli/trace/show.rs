@@ -108,7 +108,8 @@ fn of_build(trace: &Trace) -> Vec<Row> {
     let mut details: Vec<_> = key.iter().map(|key| format!("key {key}")).collect();
     details.extend(pipeline_run.iter().map(|run| {
         let state = run.state.as_deref().unwrap_or("may not be read");
-        format!("PipelineRun {} {state}", run.name)
+        let at = run.namespace.as_ref().map(|at| format!("{at}/")).unwrap_or_default();
+        format!("PipelineRun {at}{} {state}", run.name)
     }));
     if !build.is_observed {
         details.push("the operator has not looked at it yet".to_owned());

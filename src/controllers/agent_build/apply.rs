@@ -14,7 +14,8 @@ use crate::cluster::reflector;
 use crate::cluster::ssa::{self, Deleted, Mode};
 use crate::cluster::store::{Entry, Key, Store};
 
-fn runs_of(client: &Client, namespace: &str) -> Api<DynamicObject> {
+/// The PipelineRuns of a namespace.
+pub(super) fn runs_of(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource())
 }
 
@@ -55,11 +56,11 @@ pub async fn create(
 pub async fn stop(
     client: &Client,
     store: &Store<Run>,
-    namespace: &str,
     run: &Entry<Run>,
     for_key: Option<&str>,
 ) -> Result<(), CallError> {
-    let (api, name) = (runs_of(client, namespace), &run.value.name);
+    let Run { namespace, name, .. } = &run.value;
+    let api = runs_of(client, namespace);
     let annotations: Vec<_> = for_key.into_iter().map(|key| (SUPERSEDED_BY, key)).collect();
     match ssa::cancel(&api, name, &run.uid, run.version, &annotations).await {
         Ok(object) => {
@@ -77,13 +78,9 @@ pub async fn stop(
 ///
 /// # Errors
 /// The call's error.
-pub async fn begin(
-    client: &Client,
-    store: &Store<Run>,
-    namespace: &str,
-    run: &Entry<Run>,
-) -> Result<(), CallError> {
-    match ssa::begin(&runs_of(client, namespace), &run.value.name, &run.uid, HELD).await {
+pub async fn begin(client: &Client, store: &Store<Run>, run: &Entry<Run>) -> Result<(), CallError> {
+    let Run { namespace, name, .. } = &run.value;
+    match ssa::begin(&runs_of(client, namespace), name, &run.uid, HELD).await {
         Ok(object) => {
             let (key, entry) = reflector::entry::<Run>(object);
             store.wrote(key, entry);
@@ -101,13 +98,12 @@ pub async fn begin(
 pub async fn remove(
     client: &Client,
     store: &Store<Run>,
-    namespace: &str,
     run: &Entry<Run>,
 ) -> Result<(), CallError> {
-    let name = &run.value.name;
+    let Run { namespace, name, .. } = &run.value;
     match ssa::delete(&runs_of(client, namespace), name, &run.uid, run.version).await {
         Ok(Deleted::Gone) => {
-            store.deleted(&Key::new(namespace, name.as_str()), &run.uid);
+            store.deleted(&Key::new(namespace.as_str(), name.as_str()), &run.uid);
             tracing::info!(namespace, name, "PipelineRun removed");
             Ok(())
         }

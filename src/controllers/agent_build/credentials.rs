@@ -138,13 +138,15 @@ impl Controller {
         run: &str,
         credentials: &Credentials,
     ) -> Result<Result<(), BuildProblem>, CallError> {
-        let api = ssa::api_of::<Secret>(&self.client, &subject.key.namespace);
+        let api = ssa::api_of::<Secret>(&self.client, subject.place.namespace());
         for (workspace, files) in credentials {
             // Not the name that it will have: nobody knows that before.
             let name = format!("{run}-{workspace}");
             let owner = (run, subject.entry.uid.as_str());
-            let asked = ssa::rehearse_create(&api, manifest(subject, owner, &name, files)).await;
-            match asked.map_err(|error| self.refusal(subject, error, &name)) {
+            let namespace = subject.place.namespace();
+            let asked =
+                ssa::rehearse_create(&api, manifest(subject, namespace, owner, &name, files)).await;
+            match asked.map_err(|error| self.refusal(namespace, error, &name)) {
                 Ok(()) | Err(Refusal::Taken) => {}
                 Err(Refusal::Told(problem)) => return Ok(Err(problem)),
                 Err(Refusal::Call(error)) => return Err(error),
@@ -162,15 +164,15 @@ impl Controller {
         run: &Entry<Run>,
         credentials: &Credentials,
     ) -> Result<Result<(), BuildProblem>, CallError> {
-        let api = ssa::api_of::<Secret>(&self.client, &subject.key.namespace);
+        let namespace = run.value.namespace.as_str();
+        let api = ssa::api_of::<Secret>(&self.client, namespace);
         for (workspace, name) in &run.value.secrets {
             let Some(files) = credentials.get(workspace.as_str()) else { continue };
             let owner = (run.value.name.as_str(), run.uid.as_str());
-            let Err(error) = ssa::create(&api, manifest(subject, owner, name, files)).await else {
-                continue;
-            };
+            let secret = manifest(subject, namespace, owner, name, files);
+            let Err(error) = ssa::create(&api, secret).await else { continue };
             self.give_up(subject, run).await?;
-            return match self.refusal(subject, error, name) {
+            return match self.refusal(namespace, error, name) {
                 Refusal::Told(problem) => Ok(Err(problem)),
                 // Whose it is nobody knows: the operator may not read it. The next run names another one.
                 Refusal::Taken => Ok(Err(BuildProblem::secret_refused("its name is taken"))),
@@ -181,9 +183,8 @@ impl Controller {
     }
 
     /// What a failed create of a Secret means.
-    fn refusal(&self, subject: &Subject<'_>, error: CallError, name: &str) -> Refusal {
+    fn refusal(&self, namespace: &str, error: CallError, name: &str) -> Refusal {
         if error.is_missing_right() {
-            let namespace = &subject.key.namespace;
             Refusal::Told(BuildProblem::secrets_forbidden(namespace, &self.operator))
         } else if error.is_forbidden() || error.is_invalid() {
             // Each run has another name, and the status must not change with it.
@@ -207,13 +208,19 @@ enum Refusal {
     Call(CallError),
 }
 
-/// A Secret that goes with the run.
-fn manifest(subject: &Subject<'_>, (run, uid): (&str, &str), name: &str, files: &Files) -> Value {
+/// A Secret that goes with the run, in its namespace.
+fn manifest(
+    subject: &Subject<'_>,
+    namespace: &str,
+    (run, uid): (&str, &str),
+    name: &str,
+    files: &Files,
+) -> Value {
     let data: BTreeMap<_, _> = files.iter().map(|(name, text)| (*name, text.get())).collect();
-    json!({
+    let mut secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
         "metadata": {
-            "namespace": subject.key.namespace, "name": name,
+            "namespace": namespace, "name": name,
             "labels": {
                 "app.kubernetes.io/managed-by": "convoke",
                 keys::OWNER_KIND: OWNER_KIND,
@@ -225,5 +232,13 @@ fn manifest(subject: &Subject<'_>, (run, uid): (&str, &str), name: &str, files: 
             }],
         },
         "stringData": data,
-    })
+    });
+    if namespace != subject.key.namespace {
+        let meta = &mut secret["metadata"];
+        meta["labels"][keys::OWNER_NAMESPACE] = subject.key.namespace.as_str().into();
+        meta["labels"][keys::OWNER_UID] = subject.entry.uid.as_str().into();
+        // The AgentBuild waits for the end of the run, and the run for that of its Secrets.
+        meta["ownerReferences"][0]["blockOwnerDeletion"] = true.into();
+    }
+    secret
 }

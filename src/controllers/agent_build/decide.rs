@@ -3,10 +3,10 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::failure::{Retry, retry};
+use super::failure::{POD_REFUSED, Retry, retry};
 use super::history::{image_of, may_supersede};
 use super::key::BuildKey;
-use super::pipeline_run::run_name;
+use super::place::Place;
 use super::run::{Run, RunOutcome};
 use crate::api::agent_build::{
     AgentBuildStatus, BuildFailure, BuildPhase, BuildRecord, BuildTrigger,
@@ -123,6 +123,8 @@ pub struct Candidate<'a> {
     pub name: &'a str,
     /// UID of the AgentBuild.
     pub uid: &'a str,
+    /// Where its next run is made.
+    pub place: &'a Place,
     /// The build key.
     pub key: &'a BuildKey,
     /// The live runs of the AgentBuild, and those that have the name of one.
@@ -174,7 +176,7 @@ impl<'a> Candidate<'a> {
 /// Decides about a build key. `status` says what became of earlier keys.
 #[must_use]
 pub fn decide<'a>(status: &'a AgentBuildStatus, candidate: &Candidate<'a>) -> Decision<'a> {
-    let Candidate { name, uid, key, .. } = *candidate;
+    let Candidate { name, uid, key, place, .. } = *candidate;
     let is = |have: &Option<String>| have.as_deref() == Some(key.as_str());
     // What is built stays built.
     if let Some(run) = candidate.good() {
@@ -206,7 +208,7 @@ pub fn decide<'a>(status: &'a AgentBuildStatus, candidate: &Candidate<'a>) -> De
     if candidate.builder != Builder::Available {
         return Decision::Wait(Wait::NoBuilder);
     }
-    let wanted = run_name(name, key, attempt);
+    let wanted = place.run_name(name, uid, key, attempt);
     if let Some(run) = candidate.runs.iter().copied().find(|run| run.name == wanted) {
         let leftover = is_left_by_namesake(run, name, uid);
         return if leftover { Decision::Leftover(run) } else { Decision::Conflict(run) };
@@ -308,6 +310,11 @@ fn next_attempt(
         (None, Some(status)) => return Next::Attempt(status.attempt.unwrap_or(1)),
         (None, None) => return Next::Attempt(1),
     };
+    // Another namespace may admit the pod.
+    let moves = |run: &Run| run.attempt == attempt && run.namespace != candidate.place.namespace();
+    if newest.is_some_and(moves) && failure.is_some_and(|why| why.reason == POD_REFUSED) {
+        return Next::Attempt(attempt.saturating_add(1));
+    }
     // Tries that were stopped for a newer key have not failed.
     let stopped = candidate.ours().filter(|run| run.superseded && run.attempt <= attempt).count();
     let failed = attempt.saturating_sub(u32::try_from(stopped).unwrap_or(0));

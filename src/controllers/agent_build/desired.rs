@@ -22,6 +22,7 @@ pub fn manifest(
     let Resolved { registry, template, key, access: _, parameters: _ } = resolved;
     let run = pipeline_run::render(&Build {
         namespace: &subject.key.namespace,
+        at: subject.place.elsewhere(),
         name: &subject.key.name,
         uid: &subject.entry.uid,
         spec: &subject.build.spec,

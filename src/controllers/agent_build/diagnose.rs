@@ -5,10 +5,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, LogParams};
 
-use super::failure::{TaskRun, failure};
+use super::failure::{POD_REFUSED, TaskRun, failure};
 use super::log_tail::tail;
+use super::place::way_out;
 use super::run::{Run, RunOutcome};
-use crate::api::agent_build::{AgentBuildStatus, BuildFailure, BuildPhase, BuildStep};
+use crate::api::agent_build::{
+    AgentBuildStatus, BuildFailure, BuildPhase, BuildStep, BuildStrategy,
+};
 use crate::cluster::client::{CallError, call};
 
 /// The last lines of a log that are read.
@@ -35,10 +38,11 @@ pub struct Ended {
 /// The call's error. That the TaskRun is gone, or may not be read, is none: then the PipelineRun alone says why.
 pub async fn diagnose(
     client: &Client,
-    namespace: &str,
     run: &Run,
     old: &AgentBuildStatus,
+    strategy: BuildStrategy,
 ) -> Result<Ended, CallError> {
+    let namespace = run.namespace.as_str();
     let told = |failure| Ended { failure, steps: old.steps.clone(), held_up: None };
     let shallow = match &run.outcome {
         RunOutcome::Running => {
@@ -70,6 +74,11 @@ pub async fn diagnose(
         Err(error) => return Err(error),
     };
     let mut failure = failure(run, Some(&task));
+    if let Some(failure) = failure.as_mut().filter(|failure| failure.reason == POD_REFUSED)
+        && let Some(way_out) = way_out(strategy, run.is_elsewhere().then_some(namespace))
+    {
+        failure.message = format!("{}; {way_out}", failure.message);
+    }
     if let (Some(failure), Some(pod)) = (&mut failure, &task.pod)
         && let Some(step) = &failure.step
     {

@@ -14,6 +14,8 @@ use convoke_core::text::printable;
 
 /// The reason of a run that was stopped for a newer build key.
 pub const SUPERSEDED: &str = "Superseded";
+/// The reason of a run whose pod Pod Security refuses.
+pub const POD_REFUSED: &str = "PodRefused";
 /// The reason of a run whose source or image breaks a rule.
 const POLICY_FAILED: &str = "PolicyFailed";
 /// The most steps that a status tells.
@@ -199,7 +201,7 @@ fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
         return Why::new(Build, "TimedOut", "it took longer than spec.timeout");
     }
     if task.message.contains("violates PodSecurity") {
-        return Why::new(Policy, "PodRefused", task.message.as_str());
+        return Why::new(Policy, POD_REFUSED, task.message.as_str());
     }
     if OF_CLUSTER.contains(&task.reason.as_str()) {
         return Why::new(Infrastructure, &task.reason, task.message.as_str());

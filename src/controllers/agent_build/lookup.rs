@@ -25,6 +25,8 @@ use crate::cluster::store::Key;
 
 /// How long a ConfigMap that was read counts.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(20);
+/// So many steps are looked for in vain. The others are not looked for then.
+const MAX_MISSING: usize = 3;
 /// Above this many kept answers, old ones are dropped.
 const MAX_KEPT_ANSWERS: usize = 256;
 
@@ -104,6 +106,7 @@ impl Lookup {
         let overrides = overrides.map_err(LookupError::Template)?;
         let operator_image = self.own_image.get(&self.client, &self.operator_namespace).await?;
         let mut sources = BTreeMap::new();
+        let mut missing = Vec::new();
         for step in parsed.steps.iter().filter(|step| step.enabled) {
             if sources.contains_key(&step.config_map) {
                 continue;
@@ -113,6 +116,15 @@ impl Lookup {
                 let profile = one.step.profile.clone().filter(|_| found.versions);
                 let source = StepSource { profile, ..one.step.clone() };
                 sources.insert(step.config_map.clone(), source);
+                continue;
+            }
+            missing.push(TemplateError::StepNotFound {
+                step: step.name.clone(),
+                config_map: step.config_map.clone(),
+                namespaces: namespaces.clone(),
+            });
+            if missing.len() == MAX_MISSING {
+                return Err(LookupError::Template(missing));
             }
         }
         let build_args = BuildArgs::of(spec);

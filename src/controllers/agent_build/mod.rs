@@ -18,6 +18,7 @@ mod credentials;
 pub mod decide;
 mod desired;
 mod diagnose;
+mod elsewhere;
 pub mod failure;
 pub mod history;
 pub mod internal;
@@ -25,9 +26,11 @@ pub mod key;
 mod log_tail;
 pub mod lookup;
 pub mod own_image;
+pub mod owners;
 pub mod parameters;
 pub mod pipeline;
 pub mod pipeline_run;
+pub mod place;
 pub mod pod_policy;
 pub mod problem;
 pub mod profile;
@@ -39,7 +42,9 @@ pub mod repository;
 mod resolve;
 pub mod resolve_template;
 mod reuse;
+mod rollouts;
 pub mod run;
+mod runs;
 mod stage;
 pub mod status;
 pub mod tekton;
@@ -55,10 +60,12 @@ use tokio::task::JoinSet;
 
 use self::lookup::Lookup;
 use self::own_image::OwnImage;
+use self::owners::Owners;
 use self::profile::BuildProfile;
 use self::questions::Questions;
 use self::repository::Polls;
 use self::reuse::Proofs;
+use self::rollouts::Rollouts;
 use self::tekton::Tekton;
 pub use self::turns::Limits;
 use self::turns::Turns;
@@ -92,6 +99,8 @@ pub struct Settings {
     pub operator_image: Option<String>,
     /// How steps that build run.
     pub build_profile: BuildProfile,
+    /// The namespace in which Dockerfiles are built, if an option says it.
+    pub build_namespace: Option<String>,
     /// How many builds run at once.
     pub limits: Limits,
     /// The operator's own account, for commands that give it rights.
@@ -112,10 +121,11 @@ pub fn start<E: Send + 'static>(
 ) {
     let Shared { client, stores, write_priority } = shared;
     let Settings { internal_registry, operator_namespace, operator_image, limits, .. } = settings;
-    let Settings { operator, dialler, repositories, build_profile, .. } = settings;
-    let turns = Turns::new(limits);
+    let Settings { operator, dialler, repositories, build_namespace, build_profile, .. } = settings;
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
+    let owners = Arc::new(Owners::new(builds.clone(), build_namespace));
+    let turns = Turns::new(limits, owners.clone());
     let tekton = Arc::new(Tekton::default());
     let proofs = Proofs::new(client.clone(), operator_namespace.clone());
     let endpoints = internal_registry.as_deref().map(internal::endpoints).unwrap_or_default();
@@ -145,6 +155,7 @@ pub fn start<E: Send + 'static>(
         polls,
         tekton: tekton.clone(),
         turns: turns.clone(),
+        owners: owners.clone(),
         lookup: Lookup::new(
             client.clone(),
             operator_namespace,
@@ -158,6 +169,7 @@ pub fn start<E: Send + 'static>(
         proofs: proofs.clone(),
         asked: Questions::default(),
         lags: Debounce::default(),
+        rollouts: Rollouts::new(&stores.agents, &stores.mcp_servers, &queue),
     });
     {
         let proofs = proofs.clone();
@@ -173,7 +185,7 @@ pub fn start<E: Send + 'static>(
         tasks.spawn(async move {
             let wake = queue.clone();
             let all = move || builds.all().into_iter().for_each(|(key, _)| wake.add(key));
-            tekton.follow(client, queue, turns, all).await;
+            tekton.follow(client, queue, (turns, owners), all).await;
             Ok(())
         });
     }
@@ -201,6 +213,7 @@ struct Controller {
     polls: Arc<Polls>,
     tekton: Arc<Tekton>,
     turns: Arc<Turns>,
+    owners: Arc<Owners>,
     lookup: Lookup,
     internal_registry: Option<String>,
     operator: OperatorAccount,
@@ -212,4 +225,6 @@ struct Controller {
     asked: Questions,
     /// Builds whose live object is not the one of their newest commit, and since when.
     lags: Debounce,
+    /// What runs the images.
+    rollouts: Rollouts,
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::key::BuildKey;
+use super::place::{Owner, metadata, name_of};
 use super::profile;
 use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
 use super::run::HELD;
@@ -16,7 +17,7 @@ use super::template::{
     WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
 use crate::api::agent_build::{AgentBuildSpec, BuildAppend, BuildStrategy};
-use crate::api::{API_VERSION, keys};
+use crate::api::keys;
 use crate::registry::Reference;
 use crate::sync::credentials::Access;
 use convoke_core::sync::commit::source_at::SourceAt;
@@ -40,7 +41,7 @@ const BASE_IMAGE: &str = "base-image";
 const OUTPUT_REGISTRY: &str = "output-registry";
 
 /// The longest name of a PipelineRun: Tekton puts it into labels.
-const MAX_NAME: usize = 63;
+pub const MAX_NAME: usize = 63;
 /// The group that may write to the shared workspace: that of steps that need no root.
 const GROUP: i64 = 65532;
 /// The most bytes of a PipelineRun. etcd stores 1.5 MiB, and Tekton repeats the pipeline in its status.
@@ -123,6 +124,8 @@ fn field_of(parameter: &str) -> String {
 pub struct Build<'a> {
     /// Namespace of the AgentBuild.
     pub namespace: &'a str,
+    /// Namespace of the PipelineRun, if it is another one.
+    pub at: Option<&'a str>,
     /// Name of the AgentBuild.
     pub name: &'a str,
     /// UID of the AgentBuild.
@@ -189,7 +192,7 @@ pub fn without_tag(image: &str) -> &str {
     }
 }
 
-/// Name of the PipelineRun: build, key, attempt. The same build always gets the same name, so that it can't run twice.
+/// Name of the PipelineRun in the namespace of its AgentBuild: build, key, attempt. The same build always gets the same name, so that it can't run twice.
 #[must_use]
 pub fn run_name(build: &str, key: &BuildKey, attempt: u32) -> String {
     let suffix = format!("-{}-{attempt}", key.short());
@@ -208,7 +211,7 @@ pub fn run_name(build: &str, key: &BuildKey, attempt: u32) -> String {
 /// # Errors
 /// When the spec holds a value that can't be used.
 pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
-    let Build { namespace, name, uid, spec, source, key, attempt, template, registry, secrets } =
+    let Build { namespace, at, name, uid, spec, source, key, attempt, template, registry, secrets } =
         build;
     let values = values(build)?;
     if !spec.timeout.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
@@ -239,7 +242,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
         return Err(SpecError::MissingParameter { step: step.name.clone(), name: name.clone() });
     }
     // All steps are in one pod: a folder of its own is enough, and needs no storage class.
-    let run = run_name(name, key, *attempt);
+    let run = name_of(*at, &Owner { namespace, name, uid }, key, *attempt);
     let is_shared = uses(&steps, WORKSPACE_SOURCE);
     let mut workspaces: Vec<_> =
         is_shared.then(|| json!({"name": WORKSPACE_SOURCE, "emptyDir": {}})).into_iter().collect();
@@ -259,21 +262,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
     let mut manifest = json!({
         "apiVersion": TEKTON_API_VERSION,
         "kind": "PipelineRun",
-        "metadata": {
-            "namespace": namespace,
-            "name": run,
-            "labels": {
-                "app.kubernetes.io/managed-by": "convoke",
-                keys::OWNER_KIND: OWNER_KIND,
-                keys::OWNER_NAME: name,
-                BUILD_KEY: key.label(),
-            },
-            "annotations": annotations,
-            "ownerReferences": [{
-                "apiVersion": API_VERSION, "kind": "AgentBuild", "name": name, "uid": uid,
-                "controller": true, "blockOwnerDeletion": true,
-            }],
-        },
+        "metadata": metadata(build, &run),
         "spec": {
             "params": values.iter().map(|(name, value)| json!({"name": name, "value": value})).collect::<Vec<_>>(),
             "pipelineSpec": {
@@ -295,6 +284,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
         },
     });
     profile::to_pod(&steps, &mut manifest["spec"]["taskRunTemplate"]["podTemplate"]);
+    manifest["metadata"]["annotations"] = annotations.into();
     if let Some(status) = status {
         manifest["spec"]["status"] = status.into();
     }

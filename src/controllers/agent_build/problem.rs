@@ -125,6 +125,41 @@ impl BuildProblem {
         Self::of_cluster("CredentialsForbidden", message)
     }
 
+    /// The namespace of `--build-namespace` is not there, or is about to go.
+    #[must_use]
+    pub fn build_namespace_missing(namespace: &str, is_ending: bool) -> Self {
+        let message = if is_ending {
+            format!("the namespace {namespace} of --build-namespace is being deleted")
+        } else {
+            format!(
+                "the namespace {namespace} of --build-namespace does not exist; hint: kubectl create namespace {namespace}"
+            )
+        };
+        Self::of_cluster("BuildNamespaceMissing", message)
+    }
+
+    /// The operator lacks a right without which no build runs in another namespace.
+    #[must_use]
+    pub fn build_namespace_forbidden(error: &CallError, operator: &OperatorAccount) -> Self {
+        let flag = operator.flag();
+        let message = format!(
+            "a build in the namespace of --build-namespace needs a finalizer on the AgentBuild: {error}; hint: \
+             kubectl create clusterrolebinding convoke-build-namespace --clusterrole=convoke-build-namespace {flag}"
+        );
+        Self::of_cluster("BuildNamespaceForbidden", message)
+    }
+
+    /// What an AgentBuild that is being deleted has left in another namespace cannot be removed.
+    #[must_use]
+    pub fn runs_left(namespace: &str, error: &CallError, operator: &OperatorAccount) -> Self {
+        let flag = operator.flag();
+        let message = format!(
+            "it is being deleted, and its PipelineRuns in the namespace {namespace} cannot be removed: {error}; hint: \
+             kubectl create clusterrolebinding convoke-build-namespace --clusterrole=convoke-build-namespace {flag}"
+        );
+        Self::of_cluster("PipelineRunsLeft", message)
+    }
+
     /// The API server refuses a Secret of the run.
     #[must_use]
     pub fn secret_refused(why: &str) -> Self {

@@ -8,14 +8,16 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Controller;
-use super::apply::{self, create, remove, stop};
+use super::apply::{create, remove};
 use super::credentials;
 use super::decide::{self, Asked, Candidate, Decision, Found, Trigger, Wait};
 use super::desired::manifest;
 use super::diagnose::{Ended, diagnose};
 use super::history::{is_surplus, records, take_what_ended};
 use super::key::BuildKey;
+use super::owners::Owners;
 use super::pipeline_run::{RunSecrets, repository};
+use super::place::{self, Place};
 use super::problem::BuildProblem;
 use super::repository::Poll;
 use super::resolve::{Resolved, Source};
@@ -49,22 +51,25 @@ pub struct Subject<'a> {
     pub old: AgentBuildStatus,
     /// What is known of Tekton now.
     pub tekton: TektonState,
+    /// Where its next run is made.
+    pub place: Place,
+    /// Whose a run is.
+    pub owners: &'a Owners,
 }
 
 impl Subject<'_> {
     /// The live runs of this AgentBuild, and those that an earlier one of this name has left.
-    fn runs(&self) -> Vec<Arc<Entry<Run>>> {
+    pub(super) fn runs(&self) -> Vec<Arc<Entry<Run>>> {
         let Some(store) = self.tekton.runs() else { return Vec::new() };
-        let found = store.found(&self.key.namespace, &self.key.name);
-        found.into_iter().map(|(_, run)| run).collect()
+        self.owners.runs(store, self.key, &self.entry.value.facts.finalizers)
     }
 
     /// The run that the status calls under way, and its key.
     fn under_way(&self) -> Option<(BuildKey, Arc<Entry<Run>>)> {
         let (key, name) = decide::under_way(&self.old)?;
-        let runs = self.tekton.runs()?;
-        let run = runs.get(&Key::new(self.key.namespace.as_str(), name))?;
-        decide::is_ours(&run.value, &self.entry.uid, &key).then_some((key, run))
+        let ours = |run: &Run| run.name == name && decide::is_ours(run, &self.entry.uid, &key);
+        let run = self.runs().into_iter().find(|run| ours(&run.value))?;
+        Some((key, run))
     }
 
     /// What people ask for by annotation.
@@ -88,6 +93,7 @@ impl Subject<'_> {
         Candidate {
             name: &self.key.name,
             uid: &self.entry.uid,
+            place: &self.place,
             key,
             runs,
             failure,
@@ -136,12 +142,18 @@ impl Controller {
             self.asked.forget(key);
             return Ok((Next::Forget, Turn::No));
         };
+        if entry.value.facts.deleting {
+            return self.part(key, &entry).await.map(|next| (next, Turn::No));
+        }
         let Some(build) = live_object(key, &entry) else { return Ok((Next::Settled, Turn::No)) };
         let old = build.status.clone().unwrap_or_default();
         let tekton = self.tekton.state();
-        let mut subject = Subject { key, entry: &entry, build: &build, old, tekton };
+        let place = self.owners.place(key, build.spec.strategy);
+        let owners = &*self.owners;
+        let mut subject = Subject { key, entry: &entry, build: &build, old, tekton, place, owners };
 
         self.remove_pending(&subject).await?;
+        self.tidy(&subject).await?;
 
         // Resolve, and validate what is found.
         let (source, access) = match self.resolve_source(&subject) {
@@ -180,7 +192,10 @@ impl Controller {
         let mut runs: Vec<_> = entries.iter().map(|entry| &entry.value).collect();
         let newest = subject.candidate(key, &runs, None).newest();
         let Ended { failure, steps, held_up } = match newest {
-            Some(run) => diagnose(&self.client, &subject.key.namespace, run, &subject.old).await?,
+            Some(run) => {
+                let strategy = subject.build.spec.strategy;
+                diagnose(&self.client, run, &subject.old, strategy).await?
+            }
             None => Ended::default(),
         };
         let candidate = subject.candidate(key, &runs, failure.as_ref());
@@ -244,6 +259,7 @@ impl Controller {
         let image = repository(&subject.build.spec, &resolved.registry);
         let finding = Finding::Key(KeyFinding {
             key,
+            home: &subject.key.namespace,
             parameters: Some(&resolved.parameters),
             repository: &image,
             decision,
@@ -274,6 +290,11 @@ impl Controller {
         let Some(runs) = subject.tekton.runs() else { return Ok(Ok(None)) };
         self.turns.note(subject.key, queued(&subject.old));
         let Some(starting) = self.turns.take(subject.key, runs) else { return Ok(Ok(None)) };
+        match self.settle(subject).await? {
+            Ok(true) => {}
+            Ok(false) => return Ok(Ok(None)),
+            Err(problem) => return Ok(Err(problem)),
+        }
         // First, so that no run waits for what is missing.
         let workspaces = secrets.map_or(&[][..], |secrets| &secrets.workspaces);
         let credentials = match self.credentials(subject, resolved, workspaces).await {
@@ -284,7 +305,7 @@ impl Controller {
         if let Err(problem) = self.rehearse(subject, run, &credentials).await? {
             return Ok(Err(problem));
         }
-        let created = create(&self.client, runs, &subject.key.namespace, manifest).await;
+        let created = create(&self.client, runs, subject.place.namespace(), manifest).await;
         drop(starting);
         match created {
             Ok(run)
@@ -295,57 +316,13 @@ impl Controller {
                 Ok(begun.map(|()| Some(run)))
             }
             Ok(run) => Ok(Ok(Some(run))),
-            Err(error) if error.is_forbidden() || error.is_invalid() => {
+            Err(error)
+                if error.is_forbidden() || error.is_invalid() || error.is_webhook_failure() =>
+            {
                 Ok(Err(BuildProblem::run_refused(&error)))
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Removes runs that were left pending: an operator ended before they had their Secrets. The names of those could be read meanwhile, so
-    /// another run names others.
-    async fn remove_pending(&self, subject: &Subject<'_>) -> Result<(), CallError> {
-        let ours = |run: &Run| run.owner_uid.as_deref() == Some(&*subject.entry.uid);
-        for run in subject.runs() {
-            if run.value.held && run.value.is_running() && ours(&run.value) {
-                self.give_up(subject, &run).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets Tekton begin with a pending run.
-    pub(super) async fn let_begin(
-        &self,
-        subject: &Subject<'_>,
-        run: &Entry<Run>,
-    ) -> Result<(), CallError> {
-        let Some(runs) = subject.tekton.runs() else { return Ok(()) };
-        apply::begin(&self.client, runs, &subject.key.namespace, run).await
-    }
-
-    /// Removes a pending run. Another one is made.
-    pub(super) async fn give_up(
-        &self,
-        subject: &Subject<'_>,
-        run: &Entry<Run>,
-    ) -> Result<(), CallError> {
-        let Some(runs) = subject.tekton.runs() else { return Ok(()) };
-        remove(&self.client, runs, &subject.key.namespace, run).await
-    }
-
-    /// Stops a run, for another key or because somebody cancelled it.
-    async fn stop(
-        &self,
-        subject: &Subject<'_>,
-        entries: &[Arc<Entry<Run>>],
-        run: &Run,
-        for_key: Option<&BuildKey>,
-    ) -> Result<(), CallError> {
-        let entry = entries.iter().find(|entry| entry.value.name == run.name);
-        let (Some(entry), Some(runs)) = (entry, subject.tekton.runs()) else { return Ok(()) };
-        let (namespace, for_key) = (&subject.key.namespace, for_key.map(BuildKey::as_str));
-        stop(&self.client, runs, namespace, entry, for_key).await
     }
 
     /// Step "status".
@@ -374,8 +351,7 @@ impl Controller {
         });
         let Ended { failure, steps, held_up } = match &under_way {
             Some((_, run, _)) => {
-                let namespace = &subject.key.namespace;
-                diagnose(&self.client, namespace, &run.value, &subject.old).await?
+                diagnose(&self.client, &run.value, &subject.old, spec.strategy).await?
             }
             None => Ended::default(),
         };
@@ -391,6 +367,7 @@ impl Controller {
             let run = &run.value;
             Finding::Key(KeyFinding {
                 key,
+                home: &subject.key.namespace,
                 parameters: subject.old.parameters_hash.as_deref(),
                 repository,
                 decision: if cancels(key, run) {
@@ -435,12 +412,14 @@ impl Controller {
         };
         new.history = records(&new.history, runs.iter().map(|run| &run.value), &build.spec.history);
         take_what_ended(&mut new, old);
+        self.rollouts.tell(key, build.metadata.generation.unwrap_or_default(), &mut new);
+        new.build_namespace = place::of_status(&new, old, runs.iter().map(|run| &run.value));
         let target =
             Target { client: &self.client, store: self.builds.as_ref(), key, uid: &entry.uid };
         controllers::status::write::<AgentBuild, _>(&self.events, &target, Some(old), &new).await?;
         if let Some(store) = subject.tekton.runs() {
             for run in runs.iter().filter(|run| is_surplus(&run.value, &new)) {
-                remove(&self.client, store, &key.namespace, run).await?;
+                remove(&self.client, store, run).await?;
             }
         }
         Ok(new)
@@ -452,11 +431,8 @@ pub fn queued(status: &AgentBuildStatus) -> Option<Timestamp> {
     status.queued_at.as_deref()?.parse().ok()
 }
 
-/// The object of an entry; `None` when it is being deleted or does not parse.
+/// The object of an entry; `None` when it does not parse.
 fn live_object(key: &Key, entry: &Entry<Managed<AgentBuild>>) -> Option<Arc<AgentBuild>> {
-    if entry.value.facts.deleting {
-        return None;
-    }
     let object = entry.value.object();
     if object.is_none() {
         let error = entry.value.parse_error();

@@ -8,6 +8,7 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::pipeline_run::{ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, without_tag};
+use super::place::owner_elsewhere;
 use super::template::{BASE_RESULT, DIGEST_RESULTS, URL_RESULT};
 use crate::api::keys;
 use crate::cluster::reflector::View;
@@ -20,9 +21,13 @@ const MAX_MESSAGE: usize = 1024;
 pub struct Run {
     /// Name.
     pub name: String,
-    /// UID of the AgentBuild that controls it.
+    /// Its namespace.
+    pub namespace: String,
+    /// The namespace of its AgentBuild.
+    pub home: String,
+    /// UID of its AgentBuild.
     pub owner_uid: Option<String>,
-    /// Name of the AgentBuild that controls it.
+    /// Name of its AgentBuild.
     pub owner_name: Option<String>,
     /// Its build key.
     pub key: Option<String>,
@@ -82,24 +87,46 @@ impl Run {
         self.outcome == RunOutcome::Running
     }
 
+    /// Whether it is in another namespace than its AgentBuild.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        self.namespace != self.home
+    }
+
+    /// Its name, for somebody who looks into the namespace `home`.
+    #[must_use]
+    pub fn title(&self, home: &str) -> String {
+        if self.namespace == home {
+            return self.name.clone();
+        }
+        format!("{}/{}", self.namespace, self.name)
+    }
+
     /// Reads a PipelineRun. Nothing in it is trusted to be there or to be of the right type.
     #[must_use]
     pub fn read(object: &DynamicObject) -> Self {
         let meta = &object.metadata;
         let owner =
             meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        let owner = owner.map(|owner| (owner.uid.as_str(), owner.name.as_str()));
         let annotation =
             |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         let status = object.data.get("status").unwrap_or(&Value::Null);
         let time = |key: &str| status[key].as_str()?.parse().ok();
-        let image = annotation(IMAGE);
+        let (image, key) = (annotation(IMAGE), annotation(BUILD_KEY));
+        let attempt = annotation(ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(1);
+        let elsewhere = owner_elsewhere(meta, key.as_deref(), attempt).filter(|_| owner.is_none());
+        let owner = owner.or_else(|| elsewhere.map(|owner| (owner.uid, owner.name)));
+        let namespace = meta.namespace.clone().unwrap_or_default();
         Self {
             name: meta.name.clone().unwrap_or_default(),
-            owner_uid: owner.map(|owner| owner.uid.clone()),
-            owner_name: owner.map(|owner| owner.name.clone()),
-            key: annotation(BUILD_KEY),
+            home: elsewhere.map_or_else(|| namespace.clone(), |owner| owner.namespace.to_owned()),
+            namespace,
+            owner_uid: owner.map(|(uid, _)| uid.to_owned()),
+            owner_name: owner.map(|(_, name)| name.to_owned()),
+            key,
             commit: annotation(keys::COMMIT),
-            attempt: annotation(ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(1),
+            attempt,
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             began: time("startTime"),
             ended: time("completionTime"),

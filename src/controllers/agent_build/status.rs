@@ -45,6 +45,8 @@ pub enum Finding<'a> {
 pub struct KeyFinding<'a> {
     /// The key.
     pub key: &'a BuildKey,
+    /// The namespace of the AgentBuild.
+    pub home: &'a str,
     /// Hash of the values of its parameters.
     pub parameters: Option<&'a str>,
     /// Registry and name of its image.
@@ -195,6 +197,7 @@ fn summary(
 /// Forgets the newest attempt of a key.
 fn forget_attempts(new: &mut AgentBuildStatus) {
     new.pipeline_run = None;
+    new.build_namespace = None;
     new.attempt = None;
     new.failure = None;
     new.steps.clear();
@@ -371,7 +374,7 @@ fn about_key(
             Summary::found(image)
         }
         Decision::Conflict(run) => {
-            let name = &run.name;
+            let name = run.title(about.home);
             let message = format!("PipelineRun {name} exists and is not ours; delete it to build");
             // It goes on as soon as the name is free.
             new.queued_at = since;
@@ -381,7 +384,7 @@ fn about_key(
             new.queued_at = since;
             let message = format!(
                 "PipelineRun {} is left from an earlier AgentBuild of this name: waiting until it is deleted",
-                run.name
+                run.title(about.home)
             );
             Summary::not_ready(BuildPhase::Pending, Reason::Replacing.as_str(), message)
         }
@@ -400,8 +403,8 @@ fn about_key(
             } else {
                 "ends"
             };
-            let message =
-                format!("waiting until PipelineRun {} of commit {commit} {what}", run.name);
+            let name = run.title(about.home);
+            let message = format!("waiting until PipelineRun {name} of commit {commit} {what}");
             Summary::begins(Reason::Queued, message)
         }
         Decision::Wait(Wait::Retry(at)) => {
@@ -438,7 +441,7 @@ fn short(commit: Option<&str>) -> String {
 /// The summary of a run. Sets the image in the new status when the run has built one.
 fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> Summary {
     let KeyFinding { key, repository, failure, .. } = about;
-    let (commit, name) = (short(run.commit.as_deref()), &run.name);
+    let (commit, name) = (short(run.commit.as_deref()), run.title(about.home));
     match &run.outcome {
         RunOutcome::Running => {
             let stops = matches!(about.decision, Decision::Cancel(_)) || run.stopping;

@@ -17,16 +17,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::decide::Builder;
+use super::owners::Owners;
 use super::pipeline_run::OWNER_KIND;
+use super::place::term;
 use super::run::Run;
 use super::turns::Turns;
 use crate::api::keys;
 use crate::cluster::reflector;
-use crate::cluster::store::{Entry, Key, Store};
+use crate::cluster::store::{Entry, Store};
 use crate::runtime::queue::Queue;
 
 /// The definition that says whether Tekton is there.
-const DEFINITION: &str = "pipelineruns.tekton.dev";
+pub(super) const DEFINITION: &str = "pipelineruns.tekton.dev";
 /// Load balancers drop quiet connections at 240 s; a watch ends before that by itself.
 const WATCH_SECONDS: u32 = 200;
 
@@ -97,7 +99,7 @@ impl Tekton {
         &self,
         client: Client,
         queue: Arc<Queue>,
-        turns: Arc<Turns>,
+        (turns, owners): (Arc<Turns>, Arc<Owners>),
         changed: impl Fn(),
     ) {
         let config =
@@ -145,7 +147,7 @@ impl Tekton {
             };
             if serves {
                 if watching.is_none() {
-                    watching = Some(Watching::start(&client, &queue, &turns));
+                    watching = Some(Watching::start(&client, &queue, &turns, &owners));
                 }
             } else if watching.take().is_some() || matches!(self.state(), TektonState::Unknown) {
                 tracing::info!("Tekton is not installed: builds wait");
@@ -181,16 +183,21 @@ struct Watching {
 }
 
 impl Watching {
-    fn start(client: &Client, queue: &Arc<Queue>, turns: &Arc<Turns>) -> Self {
-        let owner = |run: &Run| run.owner_name.iter().cloned().collect();
+    fn start(
+        client: &Client,
+        queue: &Arc<Queue>,
+        turns: &Arc<Turns>,
+        owners: &Arc<Owners>,
+    ) -> Self {
+        let owner = |run: &Run| term(run).into_iter().collect();
         let store = Store::<Run>::indexed("PipelineRun", owner);
-        let (queue, turns) = (queue.clone(), turns.clone());
+        let (queue, turns, owners) = (queue.clone(), turns.clone(), owners.clone());
         // The store holds its listeners.
         let all = Arc::downgrade(&store);
         store.on_change(move |change| {
             for run in [change.old, change.new].into_iter().flatten() {
-                if let Some(owner) = &run.value.owner_name {
-                    queue.add(Key::new(change.key.namespace.as_str(), owner.as_str()));
+                if let Some(owner) = owners.of(&run.value) {
+                    queue.add(owner);
                 }
             }
             let runs =

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 
+use super::owners::Owners;
 use super::run::Run;
 use crate::cluster::store::{Key, Store};
 
@@ -23,6 +24,7 @@ pub struct Limits {
 /// Those who wait, and those who are about to begin.
 pub struct Turns {
     limits: Limits,
+    owners: Arc<Owners>,
     state: Mutex<State>,
 }
 
@@ -48,8 +50,8 @@ impl Drop for Starting {
 impl Turns {
     /// Nobody waits.
     #[must_use]
-    pub fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { limits, state: Mutex::default() })
+    pub fn new(limits: Limits, owners: Arc<Owners>) -> Arc<Self> {
+        Arc::new(Self { limits, owners, state: Mutex::default() })
     }
 
     /// The limits.
@@ -71,7 +73,7 @@ impl Turns {
     #[must_use]
     pub fn take(self: &Arc<Self>, key: &Key, runs: &Store<Run>) -> Option<Starting> {
         let mut state = self.state.lock();
-        let running = running(&state, runs);
+        let running = self.running(&state, runs);
         if !next(&state.waiting, &running, self.limits).contains(key) {
             return None;
         }
@@ -87,16 +89,15 @@ impl Turns {
         if state.waiting.is_empty() {
             return Vec::new();
         }
-        next(&state.waiting, &running(&state, runs), self.limits)
+        next(&state.waiting, &self.running(&state, runs), self.limits)
     }
-}
 
-/// The builds that run. Each has one PipelineRun at a time.
-fn running(state: &State, runs: &Store<Run>) -> HashSet<Key> {
-    let live = runs.all().into_iter().filter(|(_, run)| run.value.is_running());
-    let live =
-        live.filter_map(|(key, run)| Some(Key::new(key.namespace, run.value.owner_name.clone()?)));
-    live.chain(state.starting.iter().cloned()).collect()
+    /// The builds that run. Each has one PipelineRun at a time, and counts for its own namespace, wherever that is.
+    fn running(&self, state: &State, runs: &Store<Run>) -> HashSet<Key> {
+        let live = runs.all().into_iter().filter(|(_, run)| run.value.is_running());
+        let live = live.filter_map(|(_, run)| self.owners.of(&run.value));
+        live.chain(state.starting.iter().cloned()).collect()
+    }
 }
 
 /// (pure) The builds whose turn it is: the namespace in which fewest run comes first, and of one namespace who waits longest.

@@ -123,3 +123,28 @@ async fn b4_a_parameter_that_no_step_knows_is_told_and_heals() {
         assert!(error.contains(said), "{error}");
     }
 }
+
+#[tokio::test]
+async fn b3_of_many_missing_steps_three_are_looked_for() {
+    let cluster = Cluster::exclusive().await;
+    install_tekton(&cluster);
+    install_templates(&cluster);
+    let team = Team::new(&cluster).await;
+    let controller = team.start();
+    let names: Vec<_> = (1..=9).map(|number| format!("missing-{number}")).collect();
+    let steps: Vec<_> = names.iter().map(|name| json!({"name": name, "configMap": name})).collect();
+    let since = cluster.audit_mark();
+    team.apply_build("reviewer", &json!({"pipeline": {"steps": steps}}));
+    team.commit(&controller, "reviewer", '1', Some('a'));
+    let told = |s: &AgentBuildStatus| condition(s, "Ready") == Some(("False", "StepNotFound"));
+    let message = team.until("reviewer", "it is told", told).await.message.unwrap_or_default();
+    let named = names.iter().filter(|name| message.contains(*name)).count();
+    assert_eq!(named, 3, "{message}");
+    let asked = cluster.requests_by(&team.operator_user, since).into_iter();
+    let asked: BTreeSet<_> = asked
+        .filter(|record| record.verb == "get" && record.resource == "configmaps")
+        .filter(|record| record.name.starts_with("missing-"))
+        .map(|record| record.name)
+        .collect();
+    assert_eq!(asked.into_iter().collect::<Vec<_>>(), names[..3]);
+}

@@ -19,7 +19,7 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) fn start(client: &Client, limits: Limits, registry: &str) -> Self {
-        Self::start_as(client, limits, registry, BuildProfile::Baseline)
+        Self::start_in(client, limits, registry, None)
     }
 
     /// With this `--build-profile`.
@@ -28,6 +28,25 @@ impl Controller {
         limits: Limits,
         registry: &str,
         build_profile: BuildProfile,
+    ) -> Self {
+        Self::start_of(client, limits, registry, (None, build_profile))
+    }
+
+    /// The same with `--build-namespace`.
+    pub(super) fn start_in(
+        client: &Client,
+        limits: Limits,
+        registry: &str,
+        build_namespace: Option<&str>,
+    ) -> Self {
+        Self::start_of(client, limits, registry, (build_namespace, BuildProfile::Baseline))
+    }
+
+    fn start_of(
+        client: &Client,
+        limits: Limits,
+        registry: &str,
+        (build_namespace, build_profile): (Option<&str>, BuildProfile),
     ) -> Self {
         let mut tasks = JoinSet::new();
         let stores = Stores::new();
@@ -39,6 +58,7 @@ impl Controller {
             operator_namespace: "convoke-system".into(),
             operator_image: Some("registry.test:5000/convoke:1".into()),
             build_profile,
+            build_namespace: build_namespace.map(str::to_owned),
             limits,
             operator: OperatorAccount::new("convoke-system"),
             // As with --allow-insecure-git: the Git servers of tests are on loopback.

@@ -74,6 +74,16 @@ fn validate_warns_about_references_and_succeeds() {
 }
 
 #[test]
+fn g10_b1_validate_knows_the_rules_of_a_namespace() {
+    let build = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: b\nspec:\n  source:\n    gitSync: {}\n  output:\n    image: other/b\n";
+    let folder = folder(&[("b.yaml", build)]);
+    assert_eq!(convoke(&["validate", path(&folder)]).code, 0);
+    assert_eq!(convoke(&["validate", "-n", "other", path(&folder)]).code, 0);
+    let run = convoke(&["validate", "--namespace", "team", path(&folder)]);
+    assert!(run.code == 1 && run.out.contains("b.yaml:9:12: error[CVK0208]"), "{}", run.out);
+}
+
+#[test]
 fn validate_prints_json_for_programs() {
     let folder = folder(&[("m.yaml", &MODEL.replace("mode: External", "mode: Externl"))]);
     let run = convoke(&["validate", "--output", "json", path(&folder)]);

@@ -38,7 +38,8 @@ fn d8_one_row_a_stage_and_one_sentence() {
     failed.failure = Some("the folder has no such Dockerfile".into());
     failed.built_commit = Some(OLD.into());
     let name = "reviewer-0123456789-1".into();
-    failed.pipeline_run = Some(RunFacts { name, state: Some("failed (Failed)".into()) });
+    failed.pipeline_run =
+        Some(RunFacts { name, namespace: None, state: Some("failed (Failed)".into()) });
     insta::assert_snapshot!(shown(&trace), @r"
     STAGE       NAME                    COMMIT   STATE                       DETAILS
     GitSync     main                    1a2b3c4  Ready (Synced)              branch main; applied 2m ago

@@ -52,6 +52,7 @@ pub(in crate::cli::trace) fn runs() -> Trace {
         attempted_commit: Some(NEW.into()),
         pipeline_run: Some(RunFacts {
             name: "reviewer-0123456789-1".into(),
+            namespace: None,
             state: Some("succeeded".into()),
         }),
         image: Some(BUILT.into()),

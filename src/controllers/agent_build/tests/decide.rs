@@ -2,11 +2,16 @@ use std::collections::BTreeMap;
 
 use super::super::failure::failure;
 use super::*;
-use crate::api::agent_build::{BuildHistory, FailureClass};
+use crate::api::agent_build::{BuildHistory, BuildStrategy, FailureClass};
 use crate::controllers::agent_build::history::records;
+use crate::controllers::agent_build::pipeline_run::run_name;
 
 const UID: &str = "uid";
 const NAME: &str = "reviewer";
+
+fn home() -> &'static Place {
+    Box::leak(Box::new(Place::new("team", BuildStrategy::Dockerfile, None)))
+}
 
 fn key(digit: char) -> BuildKey {
     BuildKey::parse(&digit.to_string().repeat(64)).expect("a key")
@@ -19,6 +24,8 @@ fn at(second: i64) -> Timestamp {
 fn run(key: &BuildKey, attempt: u32, outcome: RunOutcome) -> Run {
     Run {
         name: run_name(NAME, key, attempt),
+        namespace: "team".into(),
+        home: "team".into(),
         owner_uid: Some(UID.into()),
         owner_name: Some(NAME.into()),
         key: Some(key.to_string()),
@@ -57,6 +64,7 @@ fn decided<'a>(
     let mut candidate = Candidate {
         name: NAME,
         uid: UID,
+        place: home(),
         key,
         runs: runs.iter().collect::<Vec<_>>().leak(),
         failure: None,
@@ -185,6 +193,51 @@ fn b8_a_run_that_somebody_deletes_is_made_again_and_one_that_failed_is_not() {
 }
 
 #[test]
+fn b5_another_namespace_may_admit_a_pod_that_was_refused() {
+    let (one, empty) = (key('1'), AgentBuildStatus::default());
+    let there = Place::new("team", BuildStrategy::Dockerfile, Some("builds"));
+    let runs = [run(&one, 1, failed("Failed"))];
+    let refused = BuildFailure {
+        class: FailureClass::Policy,
+        reason: POD_REFUSED.into(),
+        ..failure(&runs[0], None).expect("a failure")
+    };
+    let at = |place: &Place, why: &BuildFailure, runs: &[Run]| {
+        let decision = decided(&empty, &one, runs.to_vec().leak(), |it| {
+            it.place = Box::leak(Box::new(place.clone()));
+            it.failure = Some(Box::leak(Box::new(why.clone())));
+        });
+        matches!(decision, Decision::Enqueue(2))
+    };
+    assert!(!at(home(), &refused, &runs), "it would be refused again");
+    assert!(at(&there, &refused, &runs));
+    let other = BuildFailure { reason: "BuildFailed".into(), ..refused.clone() };
+    assert!(!at(&there, &other, &runs), "another namespace changes nothing of that");
+    let refused_there = [Run { namespace: "builds".into(), ..runs[0].clone() }];
+    assert!(!at(&there, &refused, &refused_there));
+}
+
+#[test]
+fn b5_a_stranger_is_found_by_the_name_in_the_other_namespace() {
+    let (one, waits) = (key('1'), queued(&key('1')));
+    let there: &Place =
+        Box::leak(Box::new(Place::new("team", BuildStrategy::Dockerfile, Some("builds"))));
+    let mut stranger =
+        Run { owner_uid: None, owner_name: None, key: None, ..run(&one, 1, built()) };
+    let decide = |run: &Run| match decided(&waits, &one, vec![run.clone()].leak(), |it| {
+        it.place = there;
+    }) {
+        Decision::Create(1) => "create",
+        Decision::Conflict(_) => "conflict",
+        _ => "other",
+    };
+    assert_eq!(decide(&stranger), "create", "it has the name of a run at home");
+    stranger.name = there.run_name(NAME, UID, &one, 1);
+    stranger.namespace = "builds".into();
+    assert_eq!(decide(&stranger), "conflict");
+}
+
+#[test]
 fn b7_tries_that_were_stopped_do_not_count_as_failed() {
     let one = key('1');
     let stopped = Run { superseded: true, stopping: true, ..run(&one, 1, failed("Cancelled")) };
@@ -210,6 +263,7 @@ fn b7_a_run_that_no_commit_wants_any_more_is_stopped() {
         let it = Candidate {
             name,
             uid,
+            place: home(),
             key,
             runs,
             failure: None,
@@ -264,6 +318,7 @@ fn b1_the_registry_is_asked_before_anything_is_begun_for_a_key() {
         let mut candidate = Candidate {
             name: NAME,
             uid: UID,
+            place: home(),
             key: &one,
             runs: &refs,
             failure: None,

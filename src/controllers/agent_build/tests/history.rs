@@ -21,6 +21,8 @@ fn run(name: &str, began: i64, outcome: RunOutcome) -> Run {
     let ended = (outcome != RunOutcome::Running).then(|| at(began + 10));
     Run {
         name: name.into(),
+        namespace: "team".into(),
+        home: "team".into(),
         owner_uid: Some("uid".into()),
         owner_name: Some("reviewer".into()),
         key: Some(KEY.into()),

@@ -122,6 +122,7 @@ fn rendered_with(
         build_key(spec, &source, "registry.example.com:5000", "template", None).expect("a key");
     render(&Build {
         namespace: "team",
+        at: None,
         name: "reviewer",
         uid: "11111111-2222-3333-4444-555555555555",
         spec,

@@ -5,7 +5,9 @@ use serde_json::json;
 use super::super::decide::{Asked, Candidate, Trigger, decide};
 use super::super::failure::failure;
 use super::super::key::build_key;
+use super::super::place::Place;
 use super::*;
+use crate::api::agent_build::BuildStrategy;
 use convoke_core::sync::commit::source_at::SourceAt;
 
 #[path = "status_without_source.rs"]
@@ -33,6 +35,8 @@ fn key(tree: &str) -> BuildKey {
 fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
     Run {
         name: format!("reviewer-{}-1", key.short()),
+        namespace: "team".into(),
+        home: "team".into(),
         owner_uid: Some(UID.into()),
         owner_name: Some(NAME.into()),
         key: Some(key.to_string()),
@@ -82,6 +86,7 @@ fn decided<'a>(
     let candidate = Candidate {
         name: NAME,
         uid: UID,
+        place: Box::leak(Box::new(Place::new("team", BuildStrategy::Dockerfile, None))),
         key,
         runs: Vec::from_iter(run).leak(),
         failure,
@@ -104,6 +109,7 @@ fn about<'a>(
         steps: &[],
         held_up: None,
         key,
+        home: "team",
         parameters: Some("p"),
         repository: REPOSITORY,
         decision,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::cluster::live::Stores;
 
 const LIMITS: Limits = Limits { total: 3, namespace: 2 };
 
@@ -50,8 +51,9 @@ fn b7_a_namespace_with_many_builds_does_not_hold_up_the_others() {
 
 #[test]
 fn b7_a_turn_is_taken_once_and_given_back() {
-    let (turns, runs) =
-        (Turns::new(Limits { total: 1, namespace: 1 }), Store::<Run>::new("PipelineRun"));
+    let owners = Owners::new(Stores::new().agent_builds, None);
+    let turns = Turns::new(Limits { total: 1, namespace: 1 }, Arc::new(owners));
+    let runs = Store::<Run>::new("PipelineRun");
     let now = Timestamp::from_second(1).expect("a time");
     let (one, two) = (key("a/1"), key("a/2"));
     assert!(turns.take(&one, &runs).is_none(), "it does not wait");

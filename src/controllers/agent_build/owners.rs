@@ -1,0 +1,68 @@
+//! Whose a PipelineRun is. Labels prove nothing by themselves: everybody who may create PipelineRuns in some namespace can write them. So a
+//! run in another namespace counts only in that of `--build-namespace`, or where a finalizer of its AgentBuild says that it has runs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::place::{Place, places};
+use super::run::Run;
+use crate::api::AgentBuild;
+use crate::api::agent_build::BuildStrategy;
+use crate::cluster::live::Managed;
+use crate::cluster::store::{Entry, Key, Store};
+
+/// The AgentBuilds, and where their runs may be.
+pub struct Owners {
+    builds: Arc<Store<Managed<AgentBuild>>>,
+    build_namespace: Option<String>,
+}
+
+impl Owners {
+    /// `build_namespace` is `--build-namespace`.
+    #[must_use]
+    pub fn new(builds: Arc<Store<Managed<AgentBuild>>>, build_namespace: Option<String>) -> Self {
+        Self { builds, build_namespace }
+    }
+
+    /// Where the next run of an AgentBuild with this strategy is made.
+    #[must_use]
+    pub fn place(&self, key: &Key, strategy: BuildStrategy) -> Place {
+        Place::new(&key.namespace, strategy, self.build_namespace.as_deref())
+    }
+
+    /// The AgentBuild of a run, if it has one and the run is where its runs may be.
+    #[must_use]
+    pub fn of(&self, run: &Run) -> Option<Key> {
+        let key = Key::new(run.home.as_str(), run.owner_name.clone()?);
+        if !run.is_elsewhere() {
+            return Some(key);
+        }
+        let build = self.builds.get(&key)?;
+        let is_it = run.owner_uid.as_deref() == Some(&*build.uid);
+        let at = run.namespace.as_str();
+        (is_it && self.all(&build.value.facts.finalizers).contains(at)).then_some(key)
+    }
+
+    /// The runs that name an AgentBuild: in its namespace, and where its runs may be. It has these finalizers.
+    #[must_use]
+    pub fn runs(
+        &self,
+        store: &Store<Run>,
+        key: &Key,
+        finalizers: &[String],
+    ) -> Vec<Arc<Entry<Run>>> {
+        let term = key.to_string();
+        let home = store.found(&key.namespace, &key.name);
+        let other = self.all(finalizers).into_iter().flat_map(|at| store.found(at, &term));
+        home.into_iter().chain(other).map(|(_, run)| run).collect()
+    }
+
+    /// The other namespaces in which an AgentBuild with these finalizers may have runs.
+    fn all<'a>(&'a self, finalizers: &'a [String]) -> BTreeSet<&'a str> {
+        places(finalizers).chain(self.build_namespace.as_deref()).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/owners.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! (pure) Where the PipelineRuns of an AgentBuild are: in its namespace, or in that of `--build-namespace`.
+//!
+//! A run in another namespace has no owner reference: Kubernetes knows none across namespaces. Its labels say whose it is, and its name
+//! follows from them and from the build key. A finalizer on the AgentBuild names that namespace, for as long as runs may be there.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::key::BuildKey;
+use super::pipeline_run::{BUILD_KEY, Build, MAX_NAME, OWNER_KIND, run_name};
+use super::run::Run;
+use crate::api::agent_build::{AgentBuildStatus, BuildStrategy};
+use crate::api::{API_VERSION, keys};
+use crate::cluster::meta::hex8;
+use convoke_core::text::is_dns_label;
+
+/// How the finalizer of an AgentBuild begins that has runs in another namespace. The name of that namespace follows.
+const FINALIZER: &str = "builds.convoke.dev/";
+
+/// Where the next run of an AgentBuild is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    home: String,
+    at: Option<String>,
+}
+
+impl Place {
+    /// The place of builds of this strategy, of an AgentBuild in the namespace `home`. `build_namespace` is `--build-namespace`. A build
+    /// without a Dockerfile needs no privileges, and stays at home.
+    #[must_use]
+    pub fn new(home: &str, strategy: BuildStrategy, build_namespace: Option<&str>) -> Self {
+        let at = build_namespace.filter(|at| strategy == BuildStrategy::Dockerfile && *at != home);
+        Self { home: home.to_owned(), at: at.map(str::to_owned) }
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.elsewhere().unwrap_or(&self.home)
+    }
+
+    /// The namespace, if it is not that of the AgentBuild.
+    #[must_use]
+    pub fn elsewhere(&self) -> Option<&str> {
+        self.at.as_deref()
+    }
+
+    /// The name of a run there.
+    #[must_use]
+    pub fn run_name(&self, name: &str, uid: &str, key: &BuildKey, attempt: u32) -> String {
+        name_of(self.elsewhere(), &Owner { namespace: &self.home, name, uid }, key, attempt)
+    }
+}
+
+/// An AgentBuild, as the labels of a run name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner<'a> {
+    /// Namespace.
+    pub namespace: &'a str,
+    /// Name.
+    pub name: &'a str,
+    /// UID.
+    pub uid: &'a str,
+}
+
+/// The name of a run, `at` another namespace than that of its AgentBuild, or at home.
+#[must_use]
+pub fn name_of(at: Option<&str>, owner: &Owner<'_>, key: &BuildKey, attempt: u32) -> String {
+    let Owner { namespace, name, uid } = owner;
+    if at.is_none() {
+        return run_name(name, key, attempt);
+    }
+    // AgentBuilds of all namespaces meet there, and those that were deleted and made anew.
+    let hash = hex8(&Sha256::digest(format!("{namespace}/{name}/{uid}")));
+    let suffix = format!("-{hash}-{}-{attempt}", key.short());
+    let room = MAX_NAME.saturating_sub(suffix.len());
+    let beginning = name.get(..room).unwrap_or(name).trim_end_matches('-');
+    format!("{beginning}{suffix}")
+}
+
+/// The AgentBuild in another namespace that a run names by its labels, if the name of the run follows from them.
+#[must_use]
+pub fn owner_elsewhere<'a>(
+    meta: &'a ObjectMeta,
+    key: Option<&str>,
+    attempt: u32,
+) -> Option<Owner<'a>> {
+    let label = |key: &str| meta.labels.as_ref()?.get(key).map(String::as_str);
+    let (namespace, name) = (label(keys::OWNER_NAMESPACE)?, label(keys::OWNER_NAME)?);
+    let owner = Owner { namespace, name, uid: label(keys::OWNER_UID)? };
+    let at = meta.namespace.as_deref().filter(|at| *at != namespace)?;
+    let wanted = name_of(Some(at), &owner, &BuildKey::parse(key?)?, attempt);
+    let is_ours = label(keys::OWNER_KIND) == Some(OWNER_KIND) && meta.name == Some(wanted);
+    is_ours.then_some(owner)
+}
+
+/// `metadata` of a run of this name, without annotations.
+#[must_use]
+pub fn metadata(build: &Build<'_>, run: &str) -> Value {
+    let Build { namespace, name, uid, key, at, .. } = build;
+    let mut labels = Map::new();
+    labels.insert("app.kubernetes.io/managed-by".into(), "convoke".into());
+    labels.insert(keys::OWNER_KIND.into(), OWNER_KIND.into());
+    labels.insert(keys::OWNER_NAME.into(), (*name).into());
+    labels.insert(BUILD_KEY.into(), key.label().into());
+    let Some(at) = at else {
+        return json!({
+            "namespace": namespace,
+            "name": run,
+            "labels": labels,
+            "ownerReferences": [{
+                "apiVersion": API_VERSION, "kind": "AgentBuild", "name": name, "uid": uid,
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        });
+    };
+    labels.insert(keys::OWNER_NAMESPACE.into(), (*namespace).into());
+    labels.insert(keys::OWNER_UID.into(), (*uid).into());
+    json!({"namespace": at, "name": run, "labels": labels})
+}
+
+/// The finalizer of an AgentBuild that has runs in this namespace.
+#[must_use]
+pub fn finalizer(namespace: &str) -> String {
+    format!("{FINALIZER}{namespace}")
+}
+
+/// The other namespaces in which an AgentBuild may have runs, from its finalizers.
+pub fn places(finalizers: &[String]) -> impl Iterator<Item = &str> {
+    let namespace = |one: &'_ String| one.strip_prefix(FINALIZER).is_some_and(is_dns_label);
+    finalizers
+        .iter()
+        .filter(move |one| namespace(one))
+        .filter_map(|one| one.strip_prefix(FINALIZER))
+}
+
+/// The term by which the runs of an AgentBuild are found in a namespace.
+#[must_use]
+pub fn term(run: &Run) -> Option<String> {
+    let name = run.owner_name.as_deref()?;
+    // No name has a slash.
+    Some(if run.is_elsewhere() { format!("{}/{name}", run.home) } else { name.to_owned() })
+}
+
+/// The namespace of the run that a status tells, if it is not that of its AgentBuild. `runs` are those of the AgentBuild, and `old` is the
+/// status before.
+#[must_use]
+pub fn of_status<'a>(
+    new: &AgentBuildStatus,
+    old: &AgentBuildStatus,
+    runs: impl IntoIterator<Item = &'a Run>,
+) -> Option<String> {
+    let name = new.pipeline_run.as_ref()?;
+    match runs.into_iter().find(|run| run.name == *name) {
+        Some(run) => run.is_elsewhere().then(|| run.namespace.clone()),
+        // It is gone.
+        None => old.build_namespace.clone().filter(|_| old.pipeline_run.as_ref() == Some(name)),
+    }
+}
+
+/// What helps when Pod Security refuses the pod of a build in its namespace: `at` another one than that of the AgentBuild, or at home.
+#[must_use]
+pub fn way_out(strategy: BuildStrategy, at: Option<&str>) -> Option<String> {
+    match (strategy, at) {
+        (BuildStrategy::Append, _) => None,
+        (BuildStrategy::Dockerfile, None) => Some(
+            "a Dockerfile is built where Pod Security admits it, that is from baseline on: name such a namespace with --build-namespace of \
+             the operator, or use strategy: Append"
+                .into(),
+        ),
+        (BuildStrategy::Dockerfile, Some(at)) => {
+            Some(format!("the namespace {at} of --build-namespace must admit Pod Security baseline"))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/place.rs"]
+mod tests;

@@ -1,0 +1,87 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::*;
+use crate::cluster::live::Stores;
+use crate::cluster::reflector;
+use crate::controllers::agent_build::place::finalizer;
+use crate::controllers::agent_build::run::RunOutcome;
+
+/// Owners with the AgentBuild `team/reviewer`, which has runs in this namespace, and an operator with this `--build-namespace`.
+fn owners(held: Option<&str>, build_namespace: Option<&str>) -> Owners {
+    let stores = Stores::new();
+    let finalizers: Vec<_> = held.map(finalizer).into_iter().collect();
+    let build = json!({
+        "apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild",
+        "metadata": {"name": "reviewer", "namespace": "team", "uid": "u", "resourceVersion": "1", "finalizers": finalizers},
+        "spec": {"source": {"gitSync": {}}, "output": {"image": "team/reviewer"}},
+    });
+    let build = serde_json::from_value(build).expect("an AgentBuild");
+    let (key, entry) = reflector::entry::<Managed<AgentBuild>>(build);
+    stores.agent_builds.wrote(key, entry);
+    Owners::new(stores.agent_builds, build_namespace.map(str::to_owned))
+}
+
+/// A run in a namespace that says that it is of `team/reviewer`.
+fn run(namespace: &str, uid: &str) -> Run {
+    Run {
+        name: format!("run-{namespace}-{uid}"),
+        namespace: namespace.into(),
+        home: "team".into(),
+        owner_uid: Some(uid.into()),
+        owner_name: Some("reviewer".into()),
+        key: Some("a".repeat(64)),
+        commit: None,
+        attempt: 1,
+        image: None,
+        created: None,
+        began: None,
+        ended: None,
+        started: true,
+        stopping: false,
+        superseded: false,
+        held: false,
+        secrets: BTreeMap::new(),
+        task_run: None,
+        base_digest: None,
+        outcome: RunOutcome::Running,
+    }
+}
+
+#[test]
+fn b5_labels_count_only_where_the_runs_of_an_agent_build_may_be() {
+    let team = Key::new("team", "reviewer");
+    let cases = [
+        (owners(None, None), "builds", false),
+        (owners(None, Some("builds")), "builds", true),
+        (owners(Some("builds"), None), "builds", true),
+        (owners(Some("builds"), Some("next")), "builds", true),
+        // Whoever may create runs in a namespace of their own takes nobody's turn, and gives nobody an image.
+        (owners(Some("builds"), Some("builds")), "evil", false),
+    ];
+    for (at, (owners, namespace, counts)) in cases.iter().enumerate() {
+        let want = counts.then(|| team.clone());
+        assert_eq!(owners.of(&run(namespace, "u")), want, "{at}");
+        assert_eq!(owners.of(&run(namespace, "another")), None, "{at}: of one before");
+        assert_eq!(owners.of(&run("team", "another")), Some(team.clone()), "{at}: at home");
+    }
+}
+
+#[test]
+fn b5_runs_are_found_in_all_namespaces_where_they_may_be() {
+    use crate::controllers::agent_build::place::term;
+    let store = Store::<Run>::indexed("PipelineRun", |run| term(run).into_iter().collect());
+    for (version, namespace) in (1..).zip(["team", "builds", "before", "evil"]) {
+        let run = run(namespace, "u");
+        let key = Key::new(namespace, run.name.as_str());
+        store.wrote(key, Entry { uid: run.name.clone(), version, value: run });
+    }
+    let found = |owners: &Owners, held: &[String]| {
+        let runs = owners.runs(&store, &Key::new("team", "reviewer"), held);
+        runs.iter().map(|run| run.value.namespace.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&owners(None, None), &[]), ["team"]);
+    let both = [finalizer("before"), finalizer("builds")];
+    assert_eq!(found(&owners(None, Some("builds")), &both), ["team", "before", "builds"]);
+}

@@ -1,0 +1,147 @@
+use std::collections::BTreeSet;
+
+use kube::api::DynamicObject;
+
+use super::*;
+use crate::controllers::agent_build::pipeline_run::{ATTEMPT, TEKTON_API_VERSION};
+use crate::controllers::agent_build::run::RunOutcome;
+
+const UID: &str = "11111111-2222-3333-4444-555555555555";
+
+fn key(digit: char) -> BuildKey {
+    BuildKey::parse(&digit.to_string().repeat(64)).expect("a key")
+}
+
+fn name(at: Option<&str>, (namespace, name, uid): (&str, &str, &str), attempt: u32) -> String {
+    name_of(at, &Owner { namespace, name, uid }, &key('a'), attempt)
+}
+
+/// A run in the namespace `builds`, as the operator makes it there for `team/reviewer`; `change` makes it another one.
+fn run(change: impl FnOnce(&mut Value)) -> Run {
+    let run = name(Some("builds"), ("team", "reviewer", UID), 2);
+    let mut object = json!({
+        "apiVersion": TEKTON_API_VERSION, "kind": "PipelineRun",
+        "metadata": {
+            "namespace": "builds", "name": run,
+            "labels": {
+                keys::OWNER_KIND: OWNER_KIND, keys::OWNER_NAME: "reviewer", keys::OWNER_NAMESPACE: "team", keys::OWNER_UID: UID,
+            },
+            "annotations": {BUILD_KEY: "a".repeat(64), ATTEMPT: "2"},
+        },
+    });
+    change(&mut object["metadata"]);
+    Run::read(&serde_json::from_value::<DynamicObject>(object).expect("an object"))
+}
+
+#[test]
+fn b5_only_dockerfiles_are_built_in_another_namespace() {
+    let place = |strategy, namespace| Place::new("team", strategy, namespace);
+    let there = place(BuildStrategy::Dockerfile, Some("builds"));
+    assert_eq!((there.namespace(), there.elsewhere()), ("builds", Some("builds")));
+    for at_home in [
+        place(BuildStrategy::Dockerfile, None),
+        place(BuildStrategy::Append, Some("builds")),
+        place(BuildStrategy::Dockerfile, Some("team")),
+    ] {
+        assert_eq!((at_home.namespace(), at_home.elsewhere()), ("team", None));
+        let plain = run_name("reviewer", &key('a'), 1);
+        assert_eq!(at_home.run_name("reviewer", UID, &key('a'), 1), plain, "as ever");
+    }
+}
+
+#[test]
+fn b5_names_in_the_other_namespace_tell_agent_builds_apart() {
+    let there = Some("builds");
+    let long = "a".repeat(63);
+    let all = [
+        name(there, ("team", "reviewer", UID), 1),
+        name(there, ("team", "reviewer", UID), 2),
+        name(there, ("other", "reviewer", UID), 1),
+        // Deleted and made anew.
+        name(there, ("team", "reviewer", "another"), 1),
+        name(there, ("team", &long, UID), 1),
+        name(there, ("team", &long[1..], UID), 1),
+        name(None, ("team", "reviewer", UID), 1),
+    ];
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
+    for name in &all {
+        assert!(name.len() <= MAX_NAME && is_dns_label(name), "{name}");
+    }
+    assert!(all[0].starts_with("reviewer-") && all[0].ends_with("-aaaaaaaaaa-1"), "{}", all[0]);
+    assert_eq!(all[0], name(there, ("team", "reviewer", UID), 1), "it follows from the same");
+}
+
+#[test]
+fn b5_a_run_elsewhere_is_known_by_its_labels_and_its_name() {
+    let ours = run(|_| {});
+    assert!(ours.is_elsewhere());
+    assert_eq!((ours.home.as_str(), ours.namespace.as_str()), ("team", "builds"));
+    assert_eq!(
+        (ours.owner_name.as_deref(), ours.owner_uid.as_deref()),
+        (Some("reviewer"), Some(UID))
+    );
+    assert_eq!(ours.title("team"), format!("builds/{}", ours.name));
+    assert_eq!(ours.title("builds"), ours.name);
+    assert_eq!(term(&ours).as_deref(), Some("team/reviewer"));
+    let changes: [fn(&mut Value); 7] = [
+        |meta| meta["labels"][keys::OWNER_UID] = "another".into(),
+        |meta| meta["labels"][keys::OWNER_NAMESPACE] = "other".into(),
+        |meta| meta["labels"][keys::OWNER_NAME] = "writer".into(),
+        |meta| meta["labels"][keys::OWNER_KIND] = "agent".into(),
+        |meta| meta["annotations"][BUILD_KEY] = "b".repeat(64).into(),
+        |meta| meta["annotations"][ATTEMPT] = "1".into(),
+        |meta| meta["name"] = "reviewer-aaaaaaaaaa-2".into(),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let forged = run(change);
+        assert_eq!((forged.owner_uid, forged.home.as_str()), (None, "builds"), "{at}");
+    }
+    // A reference counts, and then only in its own namespace.
+    let other = json!([{"apiVersion": API_VERSION, "kind": "AgentBuild", "name": "mine", "uid": "u", "controller": true}]);
+    let owned = run(|meta| meta["ownerReferences"] = other);
+    assert_eq!((owned.owner_uid.as_deref(), owned.home.as_str()), (Some("u"), "builds"));
+    // The labels of its own namespace add nothing.
+    let at_home = run(|meta| meta["namespace"] = "team".into());
+    assert_eq!((at_home.owner_uid, at_home.home.as_str()), (None, "team"));
+}
+
+#[test]
+fn b5_the_finalizer_names_the_namespace() {
+    let all = [
+        "foregroundDeletion".to_owned(),
+        finalizer("builds"),
+        "builds.convoke.dev/".to_owned(),
+        "builds.convoke.dev/A/b".to_owned(),
+        finalizer("before"),
+    ];
+    assert_eq!(places(&all).collect::<Vec<_>>(), ["builds", "before"]);
+}
+
+#[test]
+fn b5_the_status_says_where_its_run_is() {
+    let (there, mut at_home) = (run(|_| {}), run(|_| {}));
+    at_home.namespace = "team".into();
+    let told = |name: &str, at: Option<&str>| AgentBuildStatus {
+        pipeline_run: Some(name.into()),
+        build_namespace: at.map(str::to_owned),
+        ..AgentBuildStatus::default()
+    };
+    let (new, empty) = (told(&there.name, None), AgentBuildStatus::default());
+    assert_eq!(of_status(&new, &empty, [&there]).as_deref(), Some("builds"));
+    assert_eq!(of_status(&new, &told(&there.name, Some("builds")), [&at_home]), None);
+    // Its run is gone.
+    let before = told(&there.name, Some("builds"));
+    assert_eq!(of_status(&before, &before, []).as_deref(), Some("builds"));
+    assert_eq!(of_status(&told("next", None), &before, []), None);
+    assert_eq!(of_status(&empty, &before, [&there]), None);
+    assert_eq!(there.outcome, RunOutcome::Running);
+}
+
+#[test]
+fn b5_a_refused_pod_names_the_choices() {
+    let said = way_out(BuildStrategy::Dockerfile, None).expect("a way out");
+    assert!(said.contains("--build-namespace") && said.contains("strategy: Append"), "{said}");
+    let said = way_out(BuildStrategy::Dockerfile, Some("builds")).expect("a way out");
+    assert!(said.contains("namespace builds"), "{said}");
+    assert_eq!(way_out(BuildStrategy::Append, None), None);
+}
