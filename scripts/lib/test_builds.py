@@ -13,6 +13,7 @@ import urllib.request
 import builds_many
 import builds_packages
 import builds_pipeline
+import builds_profiles
 import builds_scans
 import oci
 from agents_stage import OPERATOR, condition, is_ready
@@ -123,7 +124,7 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         assert condition(build, "Ready")[1] == want, json.dumps(build.get("status"), indent=1)
         return build["status"]
 
-    def test_7_b8_a_rebuild_builds_once_more(self):
+    def test_7_b1_b8_a_rebuild_builds_once_more_and_makes_the_same_image(self):
         stage.convoke_as_admin("rebuild", "build/reviewer")
 
         def look():
@@ -133,6 +134,8 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
 
         status = stage.eventually("it was built once more", look)
         self.assertEqual(status["attempt"], 1)
+        # The same source, base image and Dockerfile make the same image, and no pod is replaced.
+        self.assertTrue(status["builtImage"].endswith(self.digests["one"]), status)
         # Nothing else starts another one.
         stage.push({"../README.md": "Nothing of the image, again.\n"})
         self.assertEqual(len(stage.runs()), 5)
@@ -388,6 +391,10 @@ class BuildsOfManyAgents(builds_many.BuildsOfManyAgents):
 
 
 class PipelinesOfTheirOwn(builds_pipeline.APipelineOfItsOwn):
+    """In the same cluster."""
+
+
+class WithoutBaseline(builds_profiles.WithoutBaseline):
     """In the same cluster."""
 
 

@@ -20,6 +20,7 @@ use crate::cluster::own_user;
 use crate::cluster::reflector;
 use crate::cluster::writes::Writes;
 use crate::controllers::agent_build;
+use crate::controllers::agent_build::profile::BuildProfile;
 use crate::controllers::{self, ControllerSet};
 use crate::git::Repositories;
 use crate::http::{admin, webhook};
@@ -92,6 +93,9 @@ pub struct Args {
     /// Image of Convoke, with which builds push [default: that of its own pod]
     #[arg(long, env = "CONVOKE_IMAGE")]
     image: Option<String>,
+    /// How steps run that build a Dockerfile: baseline, userns, rootless or privileged
+    #[arg(long, value_name = "PROFILE", default_value_t)]
+    build_profile: BuildProfile,
     /// Builds that run at once
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     max_builds: u32,
@@ -315,6 +319,7 @@ fn start_controllers(
             operator_image: args.image,
             build_namespace: args.build_namespace,
             operator_namespace: args.operator_namespace,
+            build_profile: args.build_profile,
             limits: agent_build::Limits {
                 total: usize::try_from(args.max_builds).unwrap_or(usize::MAX),
                 namespace: usize::try_from(args.max_builds_per_namespace).unwrap_or(usize::MAX),

@@ -181,6 +181,7 @@ fn config_maps(
             labelled,
             task_spec: data(STEP_KEY),
             version: data(VERSION_KEY).filter(|_| versions),
+            profile: None,
         };
         Some((name, ConfigMap { template: data(TEMPLATE_KEY), versions, step }))
     });

@@ -210,7 +210,7 @@ async fn own(connection: &Connection) -> Result<BTreeMap<String, ConfigMap>, Cal
         if template.is_none() && task_spec.is_none() {
             return None;
         }
-        let step = StepSource { labelled, task_spec, version: None };
+        let step = StepSource { labelled, task_spec, ..StepSource::default() };
         Some((map.metadata.name?, ConfigMap { template, versions: false, step }))
     };
     Ok(listed.items.into_iter().filter_map(one).collect())

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::own_image::OwnImage;
 use super::pipeline;
+use super::profile::{BuildProfile, PROFILES_KEY, StepProfile};
 use super::resolve_template::{BuildArgs, Inputs, ResolvedTemplate, resolve};
 use super::template::{self, STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, VERSION_KEY};
 use super::template_error::TemplateError;
@@ -67,14 +68,20 @@ pub struct Lookup {
     client: Client,
     operator_namespace: String,
     own_image: OwnImage,
+    profile: BuildProfile,
     kept: Mutex<HashMap<Key, (Instant, Answer)>>,
 }
 
 impl Lookup {
-    /// Looks into a build's own namespace, then into this one.
+    /// Looks into a build's own namespace, then into this one. `profile` is for steps and templates of the latter.
     #[must_use]
-    pub fn new(client: Client, operator_namespace: String, own_image: OwnImage) -> Self {
-        Self { client, operator_namespace, own_image, kept: Mutex::default() }
+    pub fn new(
+        client: Client,
+        operator_namespace: String,
+        own_image: OwnImage,
+        profile: BuildProfile,
+    ) -> Self {
+        Self { client, operator_namespace, own_image, profile, kept: Mutex::default() }
     }
 
     /// The template of a build, resolved.
@@ -104,9 +111,12 @@ impl Lookup {
             if sources.contains_key(&step.config_map) {
                 continue;
             }
-            if let Some(found) = self.find(namespace, &step.config_map).await? {
-                of_operator &= found.versions;
-                sources.insert(step.config_map.clone(), found.step.clone());
+            if let Some(one) = self.find(namespace, &step.config_map).await? {
+                of_operator &= one.versions;
+                // A template of another namespace names images of its own. They get no privileges.
+                let profile = one.step.profile.clone().filter(|_| found.versions);
+                let source = StepSource { profile, ..one.step.clone() };
+                sources.insert(step.config_map.clone(), source);
                 continue;
             }
             missing.push(TemplateError::StepNotFound {
@@ -146,9 +156,10 @@ impl Lookup {
             return Ok(answer.clone());
         }
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
-        let answer = call(api.get_opt(&key.name))
-            .await?
-            .map(|found| Arc::new(read(found, key.namespace == self.operator_namespace)));
+        let answer = call(api.get_opt(&key.name)).await?.map(|found| {
+            let is_operators = key.namespace == self.operator_namespace;
+            Arc::new(read(found, is_operators.then_some(self.profile)))
+        });
         let mut kept = self.kept();
         if kept.len() >= MAX_KEPT_ANSWERS {
             kept.retain(|_, (since, _)| now.duration_since(*since) < ANSWER_LIFETIME);
@@ -162,7 +173,9 @@ impl Lookup {
     }
 }
 
-fn read(config_map: ConfigMap, versions: bool) -> KeptConfigMap {
+/// `profile` is none outside of the operator's namespace: declared versions do not count there either.
+fn read(config_map: ConfigMap, profile: Option<BuildProfile>) -> KeptConfigMap {
+    let versions = profile.is_some();
     let labels = config_map.metadata.labels.unwrap_or_default();
     let mut data = config_map.data.unwrap_or_default();
     let labelled = labels.get(STEP_LABEL).is_some_and(|value| value == "true");
@@ -172,6 +185,7 @@ fn read(config_map: ConfigMap, versions: bool) -> KeptConfigMap {
             labelled,
             task_spec: data.remove(STEP_KEY),
             version: data.remove(VERSION_KEY).filter(|_| versions),
+            profile: StepProfile::new(profile.unwrap_or_default(), data.remove(PROFILES_KEY)),
         },
         versions,
     }

@@ -35,6 +35,7 @@ pub mod pipeline_run;
 pub mod place;
 pub mod pod_policy;
 pub mod problem;
+pub mod profile;
 pub mod proof;
 mod questions;
 mod reconcile;
@@ -64,6 +65,7 @@ use tokio::task::JoinSet;
 use self::lookup::Lookup;
 use self::own_image::OwnImage;
 use self::owners::Owners;
+use self::profile::BuildProfile;
 use self::questions::Questions;
 use self::repository::Polls;
 use self::reuse::Proofs;
@@ -100,6 +102,8 @@ pub struct Settings {
     pub operator_namespace: String,
     /// The operator's image, if an option says it.
     pub operator_image: Option<String>,
+    /// How steps that build run.
+    pub build_profile: BuildProfile,
     /// The namespace in which Dockerfiles are built, if an option says it.
     pub build_namespace: Option<String>,
     /// How many builds run at once.
@@ -122,7 +126,7 @@ pub fn start<E: Send + 'static>(
 ) {
     let Shared { client, stores, write_priority } = shared;
     let Settings { internal_registry, operator_namespace, operator_image, limits, .. } = settings;
-    let Settings { operator, dialler, repositories, build_namespace, .. } = settings;
+    let Settings { operator, dialler, repositories, build_namespace, build_profile, .. } = settings;
     let queue = Queue::behind_syncs(write_priority);
     let builds = stores.agent_builds.clone();
     let owners = Arc::new(Owners::new(builds.clone(), build_namespace));
@@ -158,7 +162,12 @@ pub fn start<E: Send + 'static>(
         tekton: tekton.clone(),
         turns: turns.clone(),
         owners: owners.clone(),
-        lookup: Lookup::new(client.clone(), operator_namespace, OwnImage::new(operator_image)),
+        lookup: Lookup::new(
+            client.clone(),
+            operator_namespace,
+            OwnImage::new(operator_image),
+            build_profile,
+        ),
         internal_registry,
         operator,
         dialler,

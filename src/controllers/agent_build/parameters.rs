@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::pipeline::Overrides;
+use super::pipeline::{Overrides, may_set};
+use super::profile::BuildProfile;
 use super::resolve_template::{Bound, Inputs};
 use super::template::{
     CONVOKE_IMAGE, FROM_SPEC, ParameterType, ParameterValue, Template, TemplateStep,
@@ -102,6 +103,7 @@ impl<'a> Levels<'a> {
         step: &TemplateStep,
         declared: &BTreeMap<String, Declared>,
         credentials: Option<&str>,
+        profile: BuildProfile,
     ) -> (BTreeMap<String, Bound>, Vec<TemplateError>) {
         let place = || format!("step {}", step.name);
         let mut errors = self.unknown(step, declared, credentials);
@@ -140,6 +142,11 @@ impl<'a> Levels<'a> {
                 if let Some(workspace) = credentials {
                     let why = format!(
                         "the step has credentials (workspace {workspace}), so only the template sets its parameters"
+                    );
+                    errors.push(TemplateError::ParameterNotAllowed { place: place(), name, why });
+                } else if profile != BuildProfile::Baseline && !may_set(&name) {
+                    let why = format!(
+                        "the step runs with the operator's --build-profile={profile}, so only the template sets it"
                     );
                     errors.push(TemplateError::ParameterNotAllowed { place: place(), name, why });
                 } else if value.is_empty() && self.required.contains(name.as_str()) {

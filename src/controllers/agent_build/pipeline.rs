@@ -98,7 +98,13 @@ fn is_inside(path: &str) -> bool {
 }
 
 fn is_set_by_convoke(name: &str) -> bool {
-    FROM_SPEC.iter().any(|(known, _)| *known == name) && !OVERRIDABLE.contains(&name)
+    FROM_SPEC.iter().any(|(known, _)| *known == name) && !may_set(name)
+}
+
+/// Whether a parameter from the spec may be set by its name, too.
+#[must_use]
+pub fn may_set(name: &str) -> bool {
+    OVERRIDABLE.contains(&name)
 }
 
 /// The workspace with credentials of a step, by the names of its workspaces.

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use super::appended::{self, BASE_IMAGE, appended};
 use super::key::BuildKey;
 use super::place::{Owner, metadata, name_of};
+use super::profile;
 use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
 use super::run::HELD;
 use super::stage::{Stage, parameter_name, parameter_reference};
@@ -283,6 +284,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
             }},
         },
     });
+    profile::to_pod(&steps, &mut manifest["spec"]["taskRunTemplate"]["podTemplate"]);
     manifest["metadata"]["annotations"] = annotations.into();
     if let Some(status) = status {
         manifest["spec"]["status"] = status.into();
@@ -292,7 +294,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
 }
 
 /// Whether all conditions of a step hold.
-fn runs(step: &ResolvedStep, values: &BTreeMap<&'static str, ParameterValue>) -> bool {
+pub(super) fn runs(step: &ResolvedStep, values: &BTreeMap<&'static str, ParameterValue>) -> bool {
     step.when.iter().all(|when| {
         let value = |name: &str| match values.get(name) {
             Some(ParameterValue::Text(text)) => Ok(text.clone()),
@@ -316,7 +318,10 @@ pub fn template_hash(template: &ResolvedTemplate, spec: &AgentBuildSpec, registr
 }
 
 /// The values of [`FROM_SPEC`] that conditions may ask for. All of them are part of the build key.
-fn key_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, ParameterValue> {
+pub(super) fn key_values(
+    spec: &AgentBuildSpec,
+    registry: &str,
+) -> BTreeMap<&'static str, ParameterValue> {
     let text = |text: &str| ParameterValue::Text(text.to_owned());
     let mut values = BTreeMap::from([
         ("subfolder", text(&spec.source.subfolder)),

@@ -8,6 +8,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use super::profile::BuildProfile;
+
 /// One field that a TaskSpec must not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
@@ -23,6 +25,8 @@ impl fmt::Display for Refused {
     }
 }
 
+const ONLY_SETFCAP: &str = "the only capability that may be added is SETFCAP";
+const NOT_OF_PROFILE: &str = "the build profile does not add this capability";
 const NOT_ALLOWED: &str = "this field is not allowed in a build step";
 
 const TASK: &[&str] =
@@ -64,6 +68,42 @@ const SECURITY_CONTEXT: &[&str] = &[
 ];
 /// The capability that buildah needs to write file capabilities. It is also on the list of the Pod Security level "baseline".
 const CAPABILITIES: &[&str] = &["SETFCAP"];
+
+/// What a security context may ask for besides the rest of the list.
+struct Allowance {
+    capabilities: &'static [&'static str],
+    unconfined: &'static [&'static str],
+    privileged: bool,
+    /// Whether it must name a user that is not root.
+    user: bool,
+}
+
+/// What every step may ask for.
+const USUAL: Allowance =
+    Allowance { capabilities: CAPABILITIES, unconfined: &[], privileged: false, user: false };
+
+/// What the steps of a profile may ask for.
+const fn allowance(profile: BuildProfile) -> Allowance {
+    match profile {
+        BuildProfile::Baseline => USUAL,
+        // In the user namespace of the pod. AppArmor's default refuses mounts in there, too.
+        BuildProfile::Userns => Allowance {
+            capabilities: &["SETFCAP", "SYS_ADMIN"],
+            unconfined: &["appArmorProfile"],
+            privileged: false,
+            user: false,
+        },
+        BuildProfile::Rootless => Allowance {
+            capabilities: &["SETFCAP", "SETUID", "SETGID"],
+            unconfined: &["seccompProfile", "appArmorProfile"],
+            privileged: false,
+            user: true,
+        },
+        BuildProfile::Privileged => {
+            Allowance { capabilities: CAPABILITIES, unconfined: &[], privileged: true, user: false }
+        }
+    }
+}
 const VOLUMES: &[&str] = &["name", "emptyDir", "configMap", "downwardAPI", "projected"];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI"];
 
@@ -72,6 +112,14 @@ const PROJECTED: &[&str] = &["configMap", "downwardAPI"];
 pub fn refused(task_spec: &Value) -> Vec<Refused> {
     let mut check = Check::default();
     check.task(task_spec);
+    check.refused
+}
+
+/// Everything that a security context of a profile must not have. `path` is where it is.
+#[must_use]
+pub fn refused_in_profile(profile: BuildProfile, context: &Value, path: &str) -> Vec<Refused> {
+    let mut check = Check::default();
+    check.security_context(context, path, &allowance(profile));
     check.refused
 }
 
@@ -147,7 +195,7 @@ impl Check {
     fn container(&mut self, container: &Value, path: &str) {
         let Some(container) = self.map(container, path, CONTAINER) else { return };
         if let Some(context) = container.get("securityContext") {
-            self.security_context(context, &format!("{path}.securityContext"));
+            self.security_context(context, &format!("{path}.securityContext"), &USUAL);
         }
         for (path, variable) in self.list(container.get("env"), &format!("{path}.env")) {
             let Some(variable) = self.map(variable, &path, &["name", "value", "valueFrom"]) else {
@@ -164,17 +212,20 @@ impl Check {
         self.script(container, path);
     }
 
-    fn security_context(&mut self, context: &Value, path: &str) {
+    fn security_context(&mut self, context: &Value, path: &str, allowed: &Allowance) {
         let Some(context) = self.map(context, path, SECURITY_CONTEXT) else { return };
-        if context.get("privileged").is_some_and(|value| *value != Value::Bool(false)) {
+        let privileged = context.get("privileged").filter(|value| **value != Value::Bool(false));
+        if privileged.is_some_and(|value| !(allowed.privileged && value.is_boolean())) {
             self.refuse(format!("{path}.privileged"), "privileged containers are not allowed");
         }
         if let Some(capabilities) = context.get("capabilities") {
             let path = format!("{path}.capabilities");
             if let Some(capabilities) = self.map(capabilities, &path, &["add", "drop"]) {
                 for (path, name) in self.list(capabilities.get("add"), &format!("{path}.add")) {
-                    if !name.as_str().is_some_and(|name| CAPABILITIES.contains(&name)) {
-                        self.refuse(path, "the only capability that may be added is SETFCAP");
+                    if !name.as_str().is_some_and(|name| allowed.capabilities.contains(&name)) {
+                        let is_usual = allowed.capabilities == CAPABILITIES;
+                        let why = if is_usual { ONLY_SETFCAP } else { NOT_OF_PROFILE };
+                        self.refuse(path, why);
                     }
                 }
             }
@@ -186,9 +237,16 @@ impl Check {
                 continue;
             };
             let kind = value.get("type").and_then(Value::as_str);
+            if kind == Some("Unconfined") && allowed.unconfined.contains(&profile) {
+                continue;
+            }
             if !matches!(kind, Some("RuntimeDefault" | "Localhost")) {
                 self.refuse(format!("{path}.type"), "must be RuntimeDefault or Localhost");
             }
+        }
+        let user = context.get("runAsUser").and_then(Value::as_u64);
+        if allowed.user && user.is_none_or(|user| user == 0) {
+            self.refuse(format!("{path}.runAsUser"), "must be a user that is not root");
         }
     }
 

@@ -107,6 +107,13 @@ impl BuildProblem {
         Self::of_spec("CredentialsUnused", message)
     }
 
+    /// Tekton gives no pod a user namespace.
+    #[must_use]
+    pub fn no_user_namespaces() -> Self {
+        let message = "the operator has --build-profile=userns, and this Tekton has no podTemplate.hostUsers: it needs 1.9 or newer";
+        Self::of_cluster("ProfileNotSupported", message.into())
+    }
+
     /// The operator may not create Secrets in the namespace.
     #[must_use]
     pub fn secrets_forbidden(namespace: &str, operator: &OperatorAccount) -> Self {

@@ -11,6 +11,7 @@ use super::key::{self, BuildKey};
 use super::lookup::LookupError;
 use super::pipeline_run::{parameters_hash, template_hash};
 use super::problem::BuildProblem;
+use super::profile::in_user_namespace;
 use super::reconcile::Subject;
 use super::repository::Poll;
 use super::resolve_template::{ResolvedStep, ResolvedTemplate};
@@ -141,6 +142,11 @@ impl Controller {
             |step: &ResolvedStep| step.stage.workspaces.contains_key(WORKSPACE_PUSH_AUTH);
         if spec.output.secret_ref.is_some() && !template.steps.iter().any(has_push) {
             return Ok(Err(BuildProblem::push_auth_unused(&spec.mode)));
+        }
+        // It would be left out, and root would have more rights on the node than anybody wants.
+        let is_nested = in_user_namespace(&template, spec, &registry);
+        if is_nested && subject.tekton.runs().is_some() && !self.tekton.knows_user_namespaces() {
+            return Ok(Err(BuildProblem::no_user_namespaces()));
         }
         let rebuild = subject.rebuild();
         let hash = template_hash(&template, spec, &registry);

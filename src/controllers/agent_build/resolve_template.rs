@@ -11,6 +11,7 @@ use super::key::Encoding;
 use super::parameters::{Levels, declared};
 use super::pipeline::{self, Overrides};
 use super::pod_policy;
+use super::profile::BuildProfile;
 use super::stage::{Stage, stage};
 use super::template::{
     DIGEST_RESULTS, FROM_SPEC, ParameterValue, STEP_KEY, StepSource, Template, TemplateStep,
@@ -59,8 +60,16 @@ impl ResolvedTemplate {
         }
         encoding.list("steps", steps.len());
         for step in steps {
-            let ResolvedStep { name, config_map, version, task_spec, parameters, when, stage: _ } =
-                step;
+            let ResolvedStep {
+                name,
+                config_map,
+                version,
+                task_spec,
+                parameters,
+                when,
+                stage: _,
+                profile: _,
+            } = step;
             encoding.text("name", name);
             encoding.option("step version", version.as_deref());
             if version.is_some() {
@@ -103,6 +112,8 @@ pub struct ResolvedStep {
     pub when: Vec<When>,
     /// What it gives to the Task of the build.
     pub stage: Stage,
+    /// The profile that `stage` has, and that the key does not have.
+    pub profile: BuildProfile,
 }
 
 impl ResolvedStep {
@@ -176,7 +187,7 @@ pub fn resolve(
         let source = sources.get(&step.config_map);
         match resolve_step(template, step, &levels, source, namespaces) {
             Ok((resolved, declared)) => {
-                if resolved.credentials().is_some() {
+                if resolved.credentials().is_some() || resolved.profile != BuildProfile::Baseline {
                     reserved.extend(declared.iter().cloned());
                 }
                 declared_anywhere.extend(declared);
@@ -274,17 +285,22 @@ fn resolve_step(
     let declared = declared(&task_spec).map_err(invalid)?;
     let credentials =
         pipeline::credentials(names(&task_spec, "workspaces").iter().map(String::as_str));
-    let (parameters, problems) = levels.bound(step, &declared, credentials);
+    let profile = source.profile.as_ref().map(|own| own.profile).unwrap_or_default();
+    let (parameters, problems) = levels.bound(step, &declared, credentials, profile);
     errors.extend(problems);
     errors.extend(workspace_problems(step, &task_spec));
     if !errors.is_empty() {
         return Err(errors);
     }
     let types = declared.iter().map(|(name, declared)| (name.clone(), declared.type_)).collect();
-    let stage = stage(&step.name, &task_spec, &types).map_err(|problems| {
+    let all_invalid = |problems: Vec<String>| {
         let one = |message| TemplateError::StepInvalid { step: name(), message };
         problems.into_iter().map(one).collect::<Vec<_>>()
-    })?;
+    };
+    let profiled = source.profile.as_ref().map(|own| own.applied(&task_spec)).transpose();
+    let profiled = profiled.map_err(all_invalid)?;
+    let stage = stage(&step.name, profiled.as_ref().unwrap_or(&task_spec), &types);
+    let stage = stage.map_err(all_invalid)?;
     let conditions = template.when.iter().chain(&step.when).map(|when| condition(when, levels));
     let when = conditions.collect::<Result<_, _>>();
     let when =
@@ -298,6 +314,7 @@ fn resolve_step(
         parameters,
         when,
         stage,
+        profile,
     };
     Ok((resolved, declared.into_keys().collect()))
 }

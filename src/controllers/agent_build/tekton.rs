@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -11,6 +12,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Client, Resource};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -67,6 +69,8 @@ impl TektonState {
 #[derive(Default)]
 pub struct Tekton {
     state: watch::Sender<TektonState>,
+    /// Whether a pod template may ask for a user namespace.
+    user_namespaces: AtomicBool,
 }
 
 impl Tekton {
@@ -74,6 +78,12 @@ impl Tekton {
     #[must_use]
     pub fn state(&self) -> TektonState {
         self.state.borrow().clone()
+    }
+
+    /// Whether Tekton gives a pod a user namespace when its template asks for one (`hostUsers`). Older ones leave that out without a word.
+    #[must_use]
+    pub fn knows_user_namespaces(&self) -> bool {
+        self.user_namespaces.load(Ordering::Acquire)
     }
 
     /// Waits until something is known.
@@ -118,11 +128,15 @@ impl Tekton {
                     continue;
                 }
                 Some(Ok(Event::InitApply(definition))) => {
+                    self.learn(&definition, &changed);
                     listed = Some(definition.serves_v1());
                     continue;
                 }
                 Some(Ok(Event::InitDone)) => listed.take().unwrap_or(false),
-                Some(Ok(Event::Apply(definition))) => definition.serves_v1(),
+                Some(Ok(Event::Apply(definition))) => {
+                    self.learn(&definition, &changed);
+                    definition.serves_v1()
+                }
                 Some(Ok(Event::Delete(_))) => false,
                 Some(Err(error)) => {
                     tracing::warn!(%error, "watch of Tekton's definition failed, trying again");
@@ -140,6 +154,15 @@ impl Tekton {
                 self.state.send_replace(TektonState::NotInstalled);
                 changed();
             }
+        }
+    }
+}
+
+impl Tekton {
+    fn learn(&self, definition: &Definition, changed: impl Fn()) {
+        let knows = definition.knows_user_namespaces();
+        if self.user_namespaces.swap(knows, Ordering::AcqRel) != knows {
+            changed();
         }
     }
 }
@@ -224,6 +247,30 @@ struct DefinitionVersion {
     name: String,
     #[serde(default)]
     served: bool,
+    #[serde(default)]
+    schema: Schemas,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Schemas {
+    #[serde(default, rename = "openAPIV3Schema")]
+    schema: Schema,
+}
+
+/// The branch of a schema that leads to `spec.taskRunTemplate.podTemplate.hostUsers`.
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Schema {
+    #[serde(default)]
+    properties: Properties,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Properties {
+    spec: Option<Box<Schema>>,
+    task_run_template: Option<Box<Schema>>,
+    pod_template: Option<Box<Schema>>,
+    host_users: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -246,6 +293,16 @@ impl Definition {
             self.status.conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
         let v1 = self.spec.versions.iter().any(|version| version.name == "v1" && version.served);
         established && v1 && self.metadata.deletion_timestamp.is_none()
+    }
+
+    /// Whether v1 has `spec.taskRunTemplate.podTemplate.hostUsers`.
+    fn knows_user_namespaces(&self) -> bool {
+        self.spec.versions.iter().filter(|version| version.name == "v1").any(|version| {
+            let spec = version.schema.schema.properties.spec.as_ref();
+            let template = spec.and_then(|spec| spec.properties.task_run_template.as_ref());
+            let pod = template.and_then(|template| template.properties.pod_template.as_ref());
+            pod.is_some_and(|pod| pod.properties.host_users.is_some())
+        })
     }
 }
 
@@ -270,5 +327,26 @@ mod tests {
         assert!(!serves("False", "v1", true));
         assert!(!serves("True", "v1", false));
         assert!(!serves("True", "v2", true));
+    }
+
+    #[test]
+    fn b3_whether_a_pod_gets_a_user_namespace_is_seen_in_the_definition() {
+        let knows = |version: &str, field: &str| {
+            let pod = json!({"type": "object", "properties": {"hostNetwork": {"type": "boolean"}, field: {"type": "boolean"}}});
+            let template = json!({"properties": {"serviceAccountName": {"type": "string"}, "podTemplate": pod}});
+            let schema = json!({"properties": {"status": {}, "spec": {"properties": {"params": {}, "taskRunTemplate": template}}}});
+            let definition: Definition = serde_json::from_value(json!({
+                "metadata": {"name": DEFINITION},
+                "spec": {"versions": [
+                    {"name": "v1beta1", "served": true, "schema": {"openAPIV3Schema": {"x-kubernetes-preserve-unknown-fields": true}}},
+                    {"name": version, "served": true, "schema": {"openAPIV3Schema": schema}},
+                ]},
+            }))
+            .expect("a definition");
+            definition.knows_user_namespaces()
+        };
+        assert!(knows("v1", "hostUsers"));
+        assert!(!knows("v1", "hostUser"));
+        assert!(!knows("v2", "hostUsers"));
     }
 }

@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::profile::StepProfile;
 use super::template_error::TemplateError;
 
 /// Key of the template in its ConfigMap.
@@ -246,6 +247,8 @@ pub struct StepSource {
     pub task_spec: Option<String>,
     /// The value of [`VERSION_KEY`], if it counts: the build key then has it in place of the TaskSpec.
     pub version: Option<String>,
+    /// The profile that counts for it.
+    pub profile: Option<StepProfile>,
 }
 
 /// Whether a text is a declared version: 1 to 64 visible ASCII characters.

@@ -22,12 +22,31 @@ impl Controller {
         Self::start_in(client, limits, registry, None)
     }
 
+    /// With this `--build-profile`.
+    pub(super) fn start_as(
+        client: &Client,
+        limits: Limits,
+        registry: &str,
+        build_profile: BuildProfile,
+    ) -> Self {
+        Self::start_of(client, limits, registry, (None, build_profile))
+    }
+
     /// The same with `--build-namespace`.
     pub(super) fn start_in(
         client: &Client,
         limits: Limits,
         registry: &str,
         build_namespace: Option<&str>,
+    ) -> Self {
+        Self::start_of(client, limits, registry, (build_namespace, BuildProfile::Baseline))
+    }
+
+    fn start_of(
+        client: &Client,
+        limits: Limits,
+        registry: &str,
+        (build_namespace, build_profile): (Option<&str>, BuildProfile),
     ) -> Self {
         let mut tasks = JoinSet::new();
         let stores = Stores::new();
@@ -38,6 +57,7 @@ impl Controller {
             internal_registry: Some(registry.into()),
             operator_namespace: "convoke-system".into(),
             operator_image: Some("registry.test:5000/convoke:1".into()),
+            build_profile,
             build_namespace: build_namespace.map(str::to_owned),
             limits,
             operator: OperatorAccount::new("convoke-system"),
@@ -91,6 +111,12 @@ impl<'c> Team<'c> {
     /// The controller with other limits.
     pub(super) fn start_with(&self, limits: Limits) -> Controller {
         Controller::start(&self.operator, limits, "registry.test:5000")
+    }
+
+    /// The controller with this build profile.
+    pub(super) fn start_under(&self, profile: BuildProfile) -> Controller {
+        let limits = Limits { total: 10, namespace: 10 };
+        Controller::start_as(&self.operator, limits, "registry.test:5000", profile)
     }
 
     /// The controller with this internal registry.

@@ -28,7 +28,8 @@ fn resolved(
     let mut template = parse("cm", Some(&whole.to_string())).expect("a template");
     let pipeline: BuildPipeline = serde_json::from_value(pipeline.clone()).expect("a pipeline");
     let overrides = apply(&mut template, Some(&pipeline))?;
-    let source = StepSource { labelled: true, task_spec: Some(task.into()), version: None };
+    let source =
+        StepSource { labelled: true, task_spec: Some(task.into()), version: None, profile: None };
     let inputs =
         Inputs { build_args: BuildArgs::None, overrides: &overrides, operator_image: "convoke:1" };
     resolve(&template, &BTreeMap::from([("cm".to_owned(), source)]), "team", inputs)

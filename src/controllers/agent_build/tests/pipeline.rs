@@ -22,7 +22,12 @@ steps: [{{name: s, image: $(params.{workspace}-image), script: echo}}]
 }
 
 fn sources() -> BTreeMap<String, StepSource> {
-    let source = |task: String| StepSource { labelled: true, task_spec: Some(task), version: None };
+    let source = |task: String| StepSource {
+        labelled: true,
+        task_spec: Some(task),
+        version: None,
+        profile: None,
+    };
     let all =
         [("plain", PLAIN.to_owned()), ("clone", with("git-auth")), ("push", with("push-auth"))];
     all.into_iter().map(|(name, task)| (name.to_owned(), source(task))).collect()

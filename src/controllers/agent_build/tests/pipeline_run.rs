@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use super::super::key::build_key;
 use super::super::pipeline;
+use super::super::profile::{BuildProfile, PROFILES_KEY, StepProfile, in_user_namespace};
 use super::super::resolve_template::{BuildArgs, Inputs, resolve};
 use super::super::template::{self, StepSource};
 use super::super::template_error::TemplateError;
@@ -56,6 +57,16 @@ fn resolved_with(
     template: &Value,
     pipeline: &BuildPipeline,
 ) -> Result<ResolvedTemplate, Vec<TemplateError>> {
+    resolved_under(BuildProfile::Baseline, mode, template, pipeline)
+}
+
+/// The same where the operator has a build profile.
+fn resolved_under(
+    profile: BuildProfile,
+    mode: &str,
+    template: &Value,
+    pipeline: &BuildPipeline,
+) -> Result<ResolvedTemplate, Vec<TemplateError>> {
     assert_eq!(template["metadata"]["name"], template::config_map_name(mode));
     let sources: BTreeMap<_, _> = STEPS
         .iter()
@@ -65,6 +76,10 @@ fn resolved_with(
                 labelled: step["metadata"]["labels"][template::STEP_LABEL] == "true",
                 task_spec: step["data"][template::STEP_KEY].as_str().map(str::to_owned),
                 version: step["data"][template::VERSION_KEY].as_str().map(str::to_owned),
+                profile: StepProfile::new(
+                    profile,
+                    step["data"][PROFILES_KEY].as_str().map(str::to_owned),
+                ),
             };
             (step["metadata"]["name"].as_str().expect("a name").to_owned(), source)
         })
@@ -469,6 +484,8 @@ fn b1_the_name_is_the_build_the_key_and_the_attempt() {
     assert_ne!(run_name(&long, &key, 1), run_name(&other, &key, 1));
 }
 
+#[path = "build_profiles.rs"]
+mod build_profiles;
 #[path = "modes.rs"]
 mod modes;
 #[path = "own_pipeline.rs"]

@@ -25,7 +25,12 @@ steps:
 fn step(task_spec: &str) -> BTreeMap<String, StepSource> {
     BTreeMap::from([(
         "cm".into(),
-        StepSource { labelled: true, task_spec: Some(task_spec.into()), version: None },
+        StepSource {
+            labelled: true,
+            task_spec: Some(task_spec.into()),
+            version: None,
+            profile: None,
+        },
     )])
 }
 
@@ -341,8 +346,12 @@ fn b3_conditions_ask_for_what_is_known_and_the_same_for_the_same_source() {
 fn b3_steps_that_cannot_be_in_one_pod_are_named() {
     let two = |one: &str, other: &str, first: &str, second: &str| {
         let steps = [one, other].map(|name| json!({"name": name, "configMap": name}));
-        let source =
-            |task: &str| StepSource { labelled: true, task_spec: Some(task.into()), version: None };
+        let source = |task: &str| StepSource {
+            labelled: true,
+            task_spec: Some(task.into()),
+            version: None,
+            profile: None,
+        };
         let sources =
             BTreeMap::from([(one.to_owned(), source(first)), (other.to_owned(), source(second))]);
         reasons(&template(&json!({"steps": steps})), &sources)
