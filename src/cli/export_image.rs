@@ -9,6 +9,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use bytes::Bytes;
 use clap::Args as ClapArgs;
+use flate2::Compression;
+use flate2::read::GzEncoder;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use serde_json::json;
 use tar::{Builder, Header};
@@ -20,6 +22,9 @@ use crate::registry::{Layout, LayoutError, PushError};
 
 /// Pieces of a blob that wait to be written.
 const PIECES: usize = 4;
+/// How what is compressed begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Export an image.
 #[derive(Debug, ClapArgs)]
@@ -38,14 +43,18 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let file = openat(CWD, &args.archive, flags, Mode::from_raw_mode(0o644));
     let file = file.map_err(|error| not_written(args, &error.into()))?;
     let mut tar = Builder::new(io::BufWriter::new(std::fs::File::from(file)));
+    let failed = |error| match error {
+        Problem::Layout(error) => failure(&PushError::from(error)),
+        Problem::Archive(error) => not_written(args, &error),
+    };
+    let plain = plain_below(&layout).map_err(|error| failed(Problem::Layout(error)))?;
     let mut written: Vec<&str> = Vec::new();
     for blob in std::iter::once(&layout.config).chain(&layout.layers) {
         // An empty layer is often there twice.
         if !written.contains(&blob.digest.hex()) {
-            append(&mut tar, blob).map_err(|error| match error {
-                Problem::Layout(error) => failure(&PushError::from(error)),
-                Problem::Archive(error) => not_written(args, &error),
-            })?;
+            let is_plain = plain.is_some_and(|plain| plain.digest == blob.digest);
+            let done = if is_plain { in_gzip(&mut tar, blob) } else { append(&mut tar, blob) };
+            done.map_err(failed)?;
             written.push(blob.digest.hex());
         }
     }
@@ -77,12 +86,49 @@ enum Problem {
     Archive(io::Error),
 }
 
+/// The lowest layer, if it is not compressed and another one is. Scanners read all layers as they read the lowest one: if that is plain,
+/// none is unpacked.
+fn plain_below(layout: &Layout) -> Result<Option<&Blob>, LayoutError> {
+    let Some((lowest, others)) = layout.layers.split_first() else { return Ok(None) };
+    if is_compressed(lowest)? {
+        return Ok(None);
+    }
+    for other in others {
+        if is_compressed(other)? {
+            return Ok(Some(lowest));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a blob begins as gzip or zstd does.
+fn is_compressed(blob: &Blob) -> Result<bool, LayoutError> {
+    let mut begins = false;
+    blob.read(|piece| {
+        begins = [&GZIP[..], &ZSTD[..]].iter().any(|magic| piece.starts_with(magic));
+        false
+    })?;
+    Ok(begins)
+}
+
 /// Adds a blob, in pieces.
 fn append(tar: &mut Builder<impl Write>, blob: &Blob) -> Result<(), Problem> {
+    with_pieces(blob, |pieces| entry(tar, &blob.path(), blob.size, pieces))
+}
+
+/// Adds a blob in gzip, which does not make it smaller. It is read twice: an archive tells the size first.
+fn in_gzip(tar: &mut Builder<impl Write>, blob: &Blob) -> Result<(), Problem> {
+    let packed = |pieces| GzEncoder::new(pieces, Compression::none());
+    let size = with_pieces(blob, |pieces| io::copy(&mut packed(pieces), &mut io::sink()))?;
+    with_pieces(blob, |pieces| entry(tar, &blob.path(), size, packed(pieces)))
+}
+
+/// Reads a blob while its pieces are taken.
+fn with_pieces<T>(blob: &Blob, take: impl FnOnce(Pieces) -> io::Result<T>) -> Result<T, Problem> {
     let (send, receive) = sync_channel(PIECES);
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || blob.read(|piece| send.send(piece).is_ok()));
-        let done = entry(tar, &blob.path(), blob.size, Pieces { receive, piece: Bytes::new() });
+        let done = take(Pieces { receive, piece: Bytes::new() });
         // The reader says why there are too few bytes.
         match reader.join() {
             Ok(Ok(())) => done.map_err(Problem::Archive),

@@ -71,6 +71,30 @@ fn b3_what_a_scanner_reads_is_what_is_pushed() {
 }
 
 #[test]
+fn b3_a_lowest_layer_without_compression_is_put_into_gzip_where_others_have_one() {
+    let plain = noise("plain", LARGE);
+    let gzip = [&[0x1f, 0x8b][..], &noise("gzip", 1000)].concat();
+    let layout = Layout::new(&[plain.clone(), gzip.clone()]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let archive = folder.path().join("image.tar");
+    let run = export(&layout, &archive);
+    assert_eq!(run.code, 0, "{run:?}");
+    let files = files(&archive);
+    let bytes = |layer: usize| {
+        let path = layout.layer(layer).replace("sha256:", "blobs/sha256/");
+        files.iter().find(|(name, _)| *name == path).expect("it is in the archive").1.clone()
+    };
+    let mut read = Vec::new();
+    flate2::read::GzDecoder::new(&bytes(0)[..]).read_to_end(&mut read).expect("gzip");
+    assert_eq!(read, plain);
+    assert_eq!(bytes(1), gzip);
+    // One that is not what the layout says is refused in this way, too.
+    std::fs::write(layout.file(&layout.layer(0)), noise("other", LARGE)).expect("a layer");
+    let run = export(&layout, &folder.path().join("other.tar"));
+    assert_eq!(run.code, 33, "{run:?}");
+}
+
+#[test]
 fn b3_an_image_that_would_not_be_pushed_is_not_scanned() {
     let folder = tempfile::tempdir().expect("a folder");
     let changed = Layout::usual("changed");
