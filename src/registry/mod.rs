@@ -26,9 +26,9 @@
 //! dialler the caller gives.
 
 pub mod append;
+pub mod attach;
 mod attest;
 pub mod attestations;
-pub mod attach;
 pub mod auth;
 pub mod base;
 pub mod client;

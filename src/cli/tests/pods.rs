@@ -207,7 +207,7 @@ fn d4_d6_d8_the_shipped_role_has_the_rights_that_are_needed() {
         .find(|one| one.contains("kind: Role\n") && one.contains(&format!("name: {ROLE}\n")));
     let role = role.expect("the Role");
     for right in [
-        "resources: [agents, modelapis, mcpservers, agentbuilds, gitsyncs]\n  verbs: [get]",
+        "resources: [agents, modelapis, mcpservers, agentbuilds, gitsyncs]\n  verbs: [get, list, watch]",
         "resources: [pipelineruns, taskruns]\n  verbs: [get]",
         "resources: [deployments, replicasets]\n  verbs: [get]",
         "resources: [pods]\n  verbs: [get, list]",

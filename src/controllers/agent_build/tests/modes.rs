@@ -23,7 +23,14 @@ fn scanning(mode: &str) -> ResolvedTemplate {
         }
     }
     template["data"][template::TEMPLATE_KEY] = parsed.to_string().into();
-    resolved_as(mode, &template).expect("resolved")
+    resolved_with(mode, &template, &asked(mode)).expect("resolved")
+}
+
+/// What an AgentBuild of a mode has to say.
+fn asked(mode: &str) -> BuildPipeline {
+    let tests = json!({"parameters": [{"name": "test-command", "values": ["true"]}]});
+    let pipeline = if mode == "prod" { tests } else { json!({}) };
+    serde_json::from_value(pipeline).expect("a pipeline")
 }
 
 fn names_of(run: &Value) -> Vec<String> {
@@ -167,7 +174,7 @@ fn b4_preprod_fixes_the_package_index() {
 }
 
 #[test]
-fn b3_prod_is_preprod_with_rules_and_a_list_of_packages() {
+fn b3_prod_is_preprod_with_tests_rules_a_list_of_packages_and_provenance() {
     let template = scanning("prod");
     let run = rendered(&spec(), &template).expect("rendered");
     let mut want = names_of(&rendered(&spec(), &preprod()).expect("rendered"));
@@ -181,7 +188,10 @@ fn b3_prod_is_preprod_with_rules_and_a_list_of_packages() {
         "sbom-check",
     ];
     want.extend(more.map(str::to_owned).into_iter().chain(push));
+    let scan = want.iter().position(|name| name == "scan-image-export").expect("a scan");
+    want.insert(scan, "test".into());
     assert_eq!(names_of(&run), want);
+    assert!(template.provenance);
     let results = &run["spec"]["pipelineSpec"]["results"];
     let names: Vec<_> = results.as_array().expect("a list").iter().map(|r| &r["name"]).collect();
     assert_eq!(names, ["IMAGE_DIGEST", "IMAGE_URL", "SBOM_DIGEST"]);
@@ -193,7 +203,11 @@ fn b3_prod_is_preprod_with_rules_and_a_list_of_packages() {
         assert!(text.contains("$(workspaces.source.path)/sbom.spdx.json"), "{text}");
     }
     let appended = rendered(&appending(), &template).expect("rendered");
-    assert_eq!(names_of(&appended), names_of(&rendered(&appending(), &preprod()).expect("it")));
+    let want: Vec<_> = want
+        .into_iter()
+        .map(|name| if name == "build" { "append-layout".to_owned() } else { name })
+        .collect();
+    assert_eq!(names_of(&appended), want);
 }
 
 #[test]
@@ -265,12 +279,19 @@ fn b5_b11_where_an_image_is_appended_only_what_pulls_and_pushes_has_credentials(
 #[test]
 fn b4_preprod_and_prod_without_a_vulnerability_database_are_refused() {
     for mode in ["preprod", "prod"] {
-        let errors = resolved_as(mode, &shipped_mode(mode)).expect_err("there is none");
+        let errors = resolved_with(mode, &shipped_mode(mode), &asked(mode));
+        let errors = errors.expect_err("there is none");
         let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
         let want =
             format!("template {mode} needs a value for parameter vulnerability-database-image");
         assert_eq!(texts, [want]);
     }
+}
+
+#[test]
+fn b3_b4_prod_without_tests_is_refused() {
+    let errors = resolved_as("prod", &shipped_mode("prod")).expect_err("there are none");
+    assert!(errors.iter().any(|error| error.to_string().contains("test-command")), "{errors:?}");
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn run(namespace: &str, uid: &str) -> Run {
         secrets: BTreeMap::new(),
         task_run: None,
         base_digest: None,
+        sbom_digest: None,
         outcome: RunOutcome::Running,
     }
 }

@@ -18,7 +18,7 @@ const MORE: [(&str, &str); 3] = [
     ("preprod", include_str!("../../../../deploy/pipelines/template-preprod.yaml")),
     ("prod", include_str!("../../../../deploy/pipelines/template-prod.yaml")),
 ];
-const STEPS: [&str; 11] = [
+const STEPS: [&str; 14] = [
     include_str!("../../../../deploy/pipelines/step-clone.yaml"),
     include_str!("../../../../deploy/pipelines/step-verify.yaml"),
     include_str!("../../../../deploy/pipelines/step-build.yaml"),
