@@ -25,7 +25,7 @@ MODEL_URL = f"http://scripted-model.{OPERATOR}.svc:8000/v1"
 PASSWORD = "canary-4711-password"
 # The same, as htpasswd keeps it.
 PASSWORD_HASH = "$2b$04$zzTuydb3nHpg2htzqPXvOeQzTihWelMR6vTt5pfqmmrYYGqgUnKKe"
-DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY note /note\nRUN cp /note /copied\n"
+DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY note /note\nRUN cp /note /tmp/copied\n"
 
 
 class BuildStage(Stage):
