@@ -232,7 +232,7 @@ class WithScans(unittest.TestCase):
         before = stage.get("agentbuilds", "scanned")["status"]["builtImage"]
         name, _ = self.base("none")
         files = self.appending(name) | {f"{FOLDER}/site/{INSTALLED}": None}
-        logs = self.refused(files, "scan-image-scan", 43, "a scan could not look at everything", kept=before)
+        logs = self.refused(files, "scan-image-scan", 43, "a scan or a check is not whole", kept=before)
         self.assertIn("the image has no packages that the scanner knows", logs)
 
     def test_7_b3_b11_an_appended_image_is_scanned_with_its_base_before_it_is_pushed(self):

@@ -214,7 +214,7 @@ async fn d8_a_commit_is_followed_to_the_pods_of_an_agent_without_a_build() {
 
     // A wrong name.
     let wrong = |who: &Path| convoke(who, &["trace", "agent/helpr", "-n", &team.namespace]);
-    let (run, blind) = (wrong(&jack), wrong(&jane));
+    let (run, blind) = (wrong(&jack), wrong(&joe));
     let there_is_none = format!("error: there is no Agent helpr in {}\n", team.namespace);
     assert_eq!(run.err, format!("{there_is_none}hint: did you mean agent/helper?\n"));
     assert_eq!(blind.err, format!("{there_is_none}hint: name its namespace with -n\n"));
