@@ -305,27 +305,7 @@ pub(super) fn install_templates(cluster: &Cluster) {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "convoke-system"}});
     cluster.apply(&namespace);
     let folder = format!("{ROOT}/deploy/pipelines");
-    for file in [
-        "template-dev",
-        "template-dev-external",
-        "template-preprod",
-        "template-prod",
-        "step-clone",
-        "step-verify",
-        "step-build",
-        "step-push",
-        "step-dependencies",
-        "step-append",
-        "step-scan-secrets",
-        "step-scan-dependencies",
-        "step-scan-image",
-        "step-policy",
-        "step-sbom",
-        "step-push-sbom",
-    ] {
-        let file = format!("{folder}/{file}.yaml");
-        cluster.kubectl(&["apply", "--server-side", "-n", "convoke-system", "-f", &file]);
-    }
+    cluster.kubectl(&["apply", "--server-side", "-n", "convoke-system", "-f", &folder]);
 }
 
 pub(super) fn tekton_definition() -> String {
