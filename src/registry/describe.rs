@@ -56,7 +56,7 @@ pub fn describe(
     };
     let top = config.as_object().ok_or_else(|| invalid("it is no object".into()))?;
     for name in top.keys().chain(run.keys()) {
-        let same = KNOWN.iter().find(|known| known.eq_ignore_ascii_case(name));
+        let same = KNOWN.iter().find(|known| folded(known) == folded(name));
         if let Some(known) = same.filter(|known| **known != name.as_str()) {
             return Err(invalid(format!("it has {}, which some read as {known}", quote(name))));
         }
@@ -88,6 +88,16 @@ pub fn describe(
             "manifest": manifest,
         },
     }))
+}
+
+/// A name as Go's JSON compares it: two letters that are not of ASCII are taken for `s` and `k`.
+fn folded(name: &str) -> String {
+    let one = |letter| match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        letter => letter.to_ascii_lowercase(),
+    };
+    name.chars().map(one).collect()
 }
 
 /// What [`describe`] gives, as a JSON schema. With it, a rule that asks for a name that is not there does not compile.

@@ -14,7 +14,7 @@ use support::Cluster;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Why a command is printed and not run here, and which.
-const LEFT_OUT: [(&str, &[&str]); 3] = [
+const LEFT_OUT: [(&str, &[&str]); 4] = [
     (
         "needs files",
         &[
@@ -29,6 +29,12 @@ const LEFT_OUT: [(&str, &[&str]); 3] = [
             "kubectl -n convoke-system logs deployment/convoke",
             "kubectl -n convoke-system rollout restart deployment/convoke",
             "kubectl -n convoke-system rollout status deployment/convoke",
+        ],
+    ),
+    (
+        "needs Tekton",
+        &[
+            "kubectl -n convoke-builds get pipelineruns -l convoke.dev/namespace=team-a,convoke.dev/name=reviewer",
         ],
     ),
     (
@@ -175,7 +181,7 @@ fn prepare(cluster: &Cluster) -> PathBuf {
     let writer = json!({"modelAPI": {"name": "shared"}, "model": "small"});
     let image = json!({"source": {"gitSync": {}}, "output": {"image": "agents/reviewer"}});
     cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
-        namespace("agents"), namespace("newsroom"),
+        namespace("agents"), namespace("newsroom"), namespace("convoke-builds"),
         ours("GitSync", "team", url.clone()), ours("GitSync", "newsroom", url),
         ours("AgentBuild", "reviewer", image), ours("Agent", "writer", writer), ours("ModelAPI", "openai", outside), ours("MCPServer", "clock", clock),
         json!({"apiVersion": "v1", "kind": "Secret",

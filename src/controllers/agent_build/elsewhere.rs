@@ -62,6 +62,11 @@ impl Controller {
             Err(error) if error.is_missing_right() => {
                 Ok(Err(BuildProblem::build_namespace_forbidden(&error, &self.operator)))
             }
+            Err(error)
+                if error.is_forbidden() || error.is_invalid() || error.is_webhook_failure() =>
+            {
+                Ok(Err(BuildProblem::finalizer_refused(&error)))
+            }
             Err(error) => Err(error),
         }
     }

@@ -43,6 +43,16 @@ impl Owners {
         (is_it && self.all(&build.value.facts.finalizers).contains(at)).then_some(key)
     }
 
+    /// The AgentBuild for which a run counts. In the namespace of `--build-namespace` that is the one that it names, also when it is gone: a team that
+    /// takes the finalizer away does not get more turns.
+    #[must_use]
+    pub fn counts_for(&self, run: &Run) -> Option<Key> {
+        if run.is_elsewhere() && self.build_namespace.as_deref() == Some(run.namespace.as_str()) {
+            return Some(Key::new(run.home.as_str(), run.owner_name.clone()?));
+        }
+        self.of(run)
+    }
+
     /// The runs that name an AgentBuild: in its namespace, and where its runs may be. It has these finalizers.
     #[must_use]
     pub fn runs(

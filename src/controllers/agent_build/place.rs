@@ -164,14 +164,18 @@ pub fn of_status<'a>(
 #[must_use]
 pub fn way_out(strategy: BuildStrategy, at: Option<&str>) -> Option<String> {
     match (strategy, at) {
-        (BuildStrategy::Append, _) => None,
+        (BuildStrategy::Append, _) => Some(
+            "a step of the template runs as root, such as one that tests the image: the namespace of the AgentBuild must admit Pod Security \
+             baseline"
+                .into(),
+        ),
         (BuildStrategy::Dockerfile, None) => Some(
             "a Dockerfile is built where Pod Security admits it, that is from baseline on: name such a namespace with --build-namespace of \
              the operator, or use strategy: Append"
                 .into(),
         ),
         (BuildStrategy::Dockerfile, Some(at)) => {
-            Some(format!("the namespace {at} of --build-namespace must admit Pod Security baseline"))
+            Some(format!("the namespace {at} of --build-namespace must admit Pod Security baseline, or privileged with another --build-profile"))
         }
     }
 }

@@ -138,6 +138,15 @@ impl BuildProblem {
         Self::of_cluster("BuildNamespaceMissing", message)
     }
 
+    /// The finalizer of builds in another namespace was refused.
+    #[must_use]
+    pub fn finalizer_refused(error: &CallError) -> Self {
+        let message = format!(
+            "a build in the namespace of --build-namespace needs a finalizer on the AgentBuild, which was refused: {error}"
+        );
+        Self::of_cluster("BuildNamespaceForbidden", message)
+    }
+
     /// The operator lacks a right without which no build runs in another namespace.
     #[must_use]
     pub fn build_namespace_forbidden(error: &CallError, operator: &OperatorAccount) -> Self {

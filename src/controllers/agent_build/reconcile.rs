@@ -22,6 +22,7 @@ use super::problem::BuildProblem;
 use super::repository::Poll;
 use super::resolve::{Resolved, Source};
 use super::run::Run;
+use super::signing::asks_for_provenance;
 use super::status::{self, Finding, KeyFinding, UnknownSource};
 use super::tekton::TektonState;
 use crate::api::agent_build::{AgentBuildStatus, BuildFailure};
@@ -213,7 +214,7 @@ impl Controller {
             Decision::Enqueue(attempt) | Decision::Create(attempt) => {
                 let rendered = credentials::wanted(subject, resolved).and_then(|secrets| {
                     let secrets_of = secrets.as_ref();
-                    let asked = self.asks_for_provenance(subject, source, resolved);
+                    let asked = asks_for_provenance(subject, source, resolved);
                     let asked = asked.as_ref();
                     let run = manifest(subject, source, resolved, attempt, secrets_of, asked)?;
                     Ok((run, secrets))

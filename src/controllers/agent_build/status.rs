@@ -418,7 +418,11 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
         }
         RunOutcome::Unattested { .. } => {
             let reason = Reason::ProvenancePending.as_str();
-            Summary::not_ready(BuildPhase::Building, reason, about.unattested.message(&run.name))
+            Summary::not_ready(
+                BuildPhase::Building,
+                reason,
+                about.unattested.message(run, about.home),
+            )
         }
         RunOutcome::Failed { reason, message } => {
             let reason = failure.map_or(reason, |failure| &failure.reason);

@@ -92,16 +92,25 @@ impl Turns {
         next(&state.waiting, &self.running(&state, runs), self.limits)
     }
 
-    /// The builds that run. Each has one PipelineRun at a time, and counts for its own namespace, wherever that is.
-    fn running(&self, state: &State, runs: &Store<Run>) -> HashSet<Key> {
+    /// The builds that run. Each has one PipelineRun at a time, and counts for its own namespace, wherever that is. One that was deleted and made
+    /// anew is another build.
+    fn running(&self, state: &State, runs: &Store<Run>) -> Vec<Key> {
         let live = runs.all().into_iter().filter(|(_, run)| run.value.is_running());
-        let live = live.filter_map(|(_, run)| self.owners.of(&run.value));
-        live.chain(state.starting.iter().cloned()).collect()
+        let live: HashSet<_> = live
+            .filter_map(|(_, run)| {
+                Some((self.owners.counts_for(&run.value)?, run.value.owner_uid.clone()))
+            })
+            .collect();
+        let mut all: Vec<_> = live.into_iter().map(|(key, _)| key).collect();
+        let more: Vec<_> =
+            state.starting.iter().filter(|key| !all.contains(key)).cloned().collect();
+        all.extend(more);
+        all
     }
 }
 
 /// (pure) The builds whose turn it is: the namespace in which fewest run comes first, and of one namespace who waits longest.
-fn next(waiting: &HashMap<Key, Timestamp>, running: &HashSet<Key>, limits: Limits) -> Vec<Key> {
+fn next(waiting: &HashMap<Key, Timestamp>, running: &[Key], limits: Limits) -> Vec<Key> {
     let mut order: Vec<_> = waiting.iter().filter(|(key, _)| !running.contains(key)).collect();
     // From the newest to the oldest: the oldest is taken from the end.
     order.sort_unstable_by(|one, other| (other.1, other.0).cmp(&(one.1, one.0)));

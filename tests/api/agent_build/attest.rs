@@ -129,7 +129,7 @@ async fn b12_an_image_counts_when_what_was_built_of_which_commit_is_signed_in_th
     assert_eq!(
         build["externalParameters"],
         json!({
-            "repository": URL, "ref": "refs/heads/main", "subfolder": "images/reviewer", "mode": "attested",
+            "repository": URL, "subfolder": "images/reviewer", "mode": "attested",
             "strategy": "Dockerfile", "dockerfile": "Dockerfile", "buildArgs": {"A": "1"},
         })
     );

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::api::{Api, DynamicObject};
+use tokio::time::Instant;
 
 use super::dsse;
 use super::secret;
 use super::statement::{self, Asked, PREDICATE, PipelineOf};
 use super::tries::Tries;
-use crate::api::{Mark, keys};
 use crate::cluster::client::call;
 use crate::cluster::reflector;
 use crate::cluster::ssa;
@@ -17,6 +17,7 @@ use crate::cluster::store::Entry;
 use crate::controllers::agent_build::Controller;
 use crate::controllers::agent_build::internal;
 use crate::controllers::agent_build::pipeline_run::repository;
+use crate::controllers::agent_build::questions::Asked as Registry;
 use crate::controllers::agent_build::reconcile::Subject;
 use crate::controllers::agent_build::resolve::Resolved;
 use crate::controllers::agent_build::reuse::Nothing;
@@ -28,6 +29,10 @@ use convoke_core::sync::commit::source_at::SourceAt;
 
 /// How long all requests about one attestation may take together.
 const TOTAL: Duration = Duration::from_secs(15);
+/// A registry that takes longer is left alone for as long as one that does not answer: reconciles wait for it.
+const SLOW: Duration = Duration::from_secs(5);
+/// The pause before the next run of the same build.
+const NEXT: Duration = Duration::from_millis(100);
 
 /// What attestations need besides the controller's own parts.
 #[derive(Debug)]
@@ -57,8 +62,9 @@ pub struct Unattested {
 impl Unattested {
     /// What is said of a run that is not attested.
     #[must_use]
-    pub fn message(&self, run: &str) -> String {
-        let why = self.why.get(run).map_or("it is tried at once", String::as_str);
+    pub fn message(&self, run: &Run, home: &str) -> String {
+        let why = self.why.get(&run.name).map_or("it is tried at once", String::as_str);
+        let run = run.title(home);
         format!(
             "PipelineRun {run} has built the image, and its provenance is not in the registry yet: {why}"
         )
@@ -80,18 +86,19 @@ impl Controller {
             is_ours(&run.value) && matches!(run.value.outcome, RunOutcome::Unattested { .. })
         });
         runs.sort_by_key(|run| std::cmp::Reverse(run.value.created));
-        let mut failed: Option<String> = None;
+        let mut asked = false;
         for run in runs {
             if let Some((why, pause)) = self.signing.tries.wait(&run.uid) {
                 left.note(&run.value, why, Some(pause));
                 continue;
             }
-            // What one of them waits for, the others wait for, too.
-            let done = match &failed {
-                Some(why) => Err(why.clone()),
-                None => self.attest_run(subject, &run).await,
-            };
-            match done {
+            // One at a time: other builds wait for this reconcile.
+            if asked {
+                left.note(&run.value, "others come first".into(), Some(NEXT));
+                continue;
+            }
+            asked = true;
+            match self.attest_run(subject, &run).await {
                 Ok(()) => self.signing.tries.forget(&run.uid),
                 Err(why) => {
                     let (pause, is_new) = self.signing.tries.failed(&run.uid, &why);
@@ -99,8 +106,7 @@ impl Controller {
                         let run = &run.value.name;
                         tracing::warn!(object = %subject.key, run, why, "the image has no provenance yet");
                     }
-                    left.note(&run.value, why.clone(), Some(pause));
-                    failed = Some(why);
+                    left.note(&run.value, why, Some(pause));
                 }
             }
         }
@@ -112,8 +118,25 @@ impl Controller {
     /// # Errors
     /// Why it is not attested.
     async fn attest_run(&self, subject: &Subject<'_>, run: &Entry<Run>) -> Result<(), String> {
-        let silent = |_| "it takes too long".to_owned();
-        tokio::time::timeout(TOTAL, self.attest_now(subject, run)).await.map_err(silent)?
+        if subject.place.elsewhere().is_some() && !run.value.is_elsewhere() {
+            // Whoever may create PipelineRuns in the namespace of the AgentBuild may have made it.
+            return Err("it is not in the namespace of --build-namespace".into());
+        }
+        let spec = &subject.build.spec;
+        let registry = Registry {
+            namespace: subject.key.namespace.clone(),
+            registry: self.registry(spec).ok_or("there is no registry")?,
+            plain_http: spec.output.insecure,
+        };
+        if self.asked.is_silent(&registry) {
+            return Err("its registry did not answer a moment ago".into());
+        }
+        let began = Instant::now();
+        let done = tokio::time::timeout(TOTAL, self.attest_now(subject, run)).await;
+        if began.elapsed() > SLOW {
+            self.asked.is_silent_now(registry);
+        }
+        done.map_err(|_| "it takes too long".to_owned())?
     }
 
     async fn attest_now(&self, subject: &Subject<'_>, entry: &Entry<Run>) -> Result<(), String> {
@@ -169,31 +192,24 @@ impl Controller {
         }
         Ok(())
     }
+}
 
-    /// What a run is to say of its source and its template. `None` if it is not to be attested.
-    pub(in super::super) fn asks_for_provenance(
-        &self,
-        subject: &Subject<'_>,
-        source: &SourceAt,
-        resolved: &Resolved,
-    ) -> Option<Asked> {
-        resolved.template.provenance.then(|| Asked {
-            mode: subject.build.spec.mode.clone(),
-            pipeline_of: PipelineOf::of(&resolved.template),
-            reference: self.reference(subject),
-            tree: source.subfolder_tree.clone(),
-        })
-    }
+/// What a run is to say of its source and its template. `None` if it is not to be attested.
+pub(in super::super) fn asks_for_provenance(
+    subject: &Subject<'_>,
+    source: &SourceAt,
+    resolved: &Resolved,
+) -> Option<Asked> {
+    resolved.template.provenance.then(|| Asked {
+        mode: subject.build.spec.mode.clone(),
+        pipeline_of: PipelineOf::of(&resolved.template),
+        reference: reference(subject),
+        tree: source.subfolder_tree.clone(),
+    })
+}
 
-    /// The full name of the ref that is followed.
-    fn reference(&self, subject: &Subject<'_>) -> Option<String> {
-        let followed = if let Some(git) = &subject.build.spec.source.git {
-            git.reference.clone()
-        } else {
-            let mark = subject.entry.value.facts.annotations.get(keys::OWNER);
-            let sync = self.git_sync(&mark.and_then(Mark::parse)?)?;
-            sync.spec.reference.clone()
-        };
-        statement::full_ref(&followed.unwrap_or_default())
-    }
+/// The full name of the ref that is followed. A commit of a GitSync may have been read when it followed another one: nothing is claimed of it.
+fn reference(subject: &Subject<'_>) -> Option<String> {
+    let git = subject.build.spec.source.git.as_ref()?;
+    statement::full_ref(&git.reference.clone().unwrap_or_default())
 }

@@ -18,4 +18,5 @@ mod secret;
 pub mod statement;
 pub mod tries;
 
+pub(super) use self::attest::asks_for_provenance;
 pub use self::attest::{Signing, Unattested};

@@ -141,10 +141,17 @@ pub fn statement(
     external.insert("strategy".into(), json!(strategy));
     let appends = strategy == "Append";
     if appends {
-        let append = json!({
+        let mut append = json!({
             "baseImage": params.text("base-image")?, "into": params.text("append-into")?,
             "command": params.list("append-command"), "user": params.text("append-user")?,
         });
+        for (field, parameter) in
+            [("lockFile", "append-lock-file"), ("platform", "append-platform")]
+        {
+            if let Some(text) = params.text(parameter).ok().filter(|text| !text.is_empty()) {
+                append[field] = json!(text);
+            }
+        }
         external.insert("append".into(), append);
     } else {
         external.insert("dockerfile".into(), json!(params.text("dockerfile")?));

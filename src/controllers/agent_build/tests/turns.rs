@@ -14,7 +14,7 @@ fn waiting(all: &[(&str, i64)]) -> HashMap<Key, Timestamp> {
         .collect()
 }
 
-fn running(all: &[&str]) -> HashSet<Key> {
+fn running(all: &[&str]) -> Vec<Key> {
     all.iter().map(|text| key(text)).collect()
 }
 
