@@ -374,6 +374,7 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         def told():
             status, _, named = condition(stage.get("agentbuilds", "reviewer"), "RolledBack")
             assert status == "True" and named.endswith(": agent/reviewer"), named
+            return True
 
         stage.eventually("the build tells it, too", told)
         self.assertIn(newest, message)
