@@ -204,6 +204,11 @@ impl Common {
 }
 
 async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
+    if args.build_namespace.as_ref() == Some(&args.operator_namespace) {
+        let message = "--build-namespace must not be the namespace of the operator";
+        return Err(Failure::new(USAGE, message)
+            .hint("builds of all teams run there: name one with nothing else in it"));
+    }
     warn_about_unbuilt(&args);
     let (client, api_servers) = connect().await.map_err(|error| {
         Failure::new(CLUSTER, format!("cannot connect to the cluster: {error}"))
@@ -213,11 +218,6 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
     let (data_dir, _temporary) = data_dir(args.data_dir.take())?;
 
     let mut tasks = Tasks::new();
-    if args.build_namespace.as_ref() == Some(&args.operator_namespace) {
-        let message = "--build-namespace must not be the namespace of the operator";
-        return Err(Failure::new(USAGE, message)
-            .hint("builds of all teams run there: name one with nothing else in it"));
-    }
     let common = Common::new(client, &args.operator_namespace);
     let repositories = Repositories::new(data_dir.join(STORES), args.budgets.disk_bytes())
         .map_err(|error| {

@@ -165,8 +165,8 @@ pub fn of_status<'a>(
 pub fn way_out(strategy: BuildStrategy, at: Option<&str>) -> Option<String> {
     match (strategy, at) {
         (BuildStrategy::Append, _) => Some(
-            "a step of the template runs as root, such as one that tests the image: the namespace of the AgentBuild must admit Pod Security \
-             baseline"
+            "Pod Security restricted admits it without a step that runs as root, such as one that tests the image, and with \
+             set-security-context: \"true\" in Tekton's ConfigMap feature-flags; otherwise the namespace of the AgentBuild must admit baseline"
                 .into(),
         ),
         (BuildStrategy::Dockerfile, None) => Some(
@@ -175,7 +175,9 @@ pub fn way_out(strategy: BuildStrategy, at: Option<&str>) -> Option<String> {
                 .into(),
         ),
         (BuildStrategy::Dockerfile, Some(at)) => {
-            Some(format!("the namespace {at} of --build-namespace must admit Pod Security baseline, or privileged with another --build-profile"))
+            Some(format!(
+                "the namespace {at} of --build-namespace must admit Pod Security baseline, or privileged with another --build-profile"
+            ))
         }
     }
 }

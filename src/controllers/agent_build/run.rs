@@ -166,6 +166,36 @@ impl Run {
     }
 }
 
+#[cfg(test)]
+impl Run {
+    /// A run of `team/reviewer` in its namespace that has begun, and of which nothing else is known. For tests.
+    pub(super) fn sample(outcome: RunOutcome) -> Self {
+        Self {
+            name: "reviewer-1".into(),
+            namespace: "team".into(),
+            home: "team".into(),
+            owner_uid: Some("uid".into()),
+            owner_name: Some("reviewer".into()),
+            key: None,
+            commit: None,
+            attempt: 1,
+            image: Some("r/i".into()),
+            created: None,
+            began: None,
+            ended: None,
+            started: true,
+            stopping: false,
+            superseded: false,
+            held: false,
+            secrets: BTreeMap::new(),
+            task_run: None,
+            base_digest: None,
+            sbom_digest: None,
+            outcome,
+        }
+    }
+}
+
 impl View for Run {
     type Object = DynamicObject;
 

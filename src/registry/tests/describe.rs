@@ -86,6 +86,8 @@ fn b3_what_a_program_could_read_in_another_way_is_refused() {
         (r#"{"config": {"env": ["TOKEN=x"]}}"#, r#"it has "env", which some read as Env"#),
         (r#"{"Config": {}}"#, r#"it has "Config", which some read as config"#),
         (r#"{"config": {"exposedports": {}}}"#, "which some read as ExposedPorts"),
+        // Letters that are not of ASCII, and that Go takes for s and k.
+        ("{\"config\": {\"U\u{17f}er\": \"0\"}}", "which some read as User"),
         (r#"{"config": {"Env": ["A=b"]}, "config": {}}"#, r#""config" is there twice"#),
         (r#"{"config": {"Labels": {"a": "b", "a": "c"}}}"#, r#""a" is there twice"#),
         (r#"{"config": []}"#, "config is no object"),

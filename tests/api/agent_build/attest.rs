@@ -255,11 +255,12 @@ async fn b12_an_image_waits_for_its_provenance_while_the_registry_is_away_and_af
     team.commit(&controller, "reviewer", '2', Some('b'));
     let built = stage.succeeded("reviewer", second.build_key.as_deref().expect("a key")).await;
     assert_eq!(built.built_image, Some(format!("{repository}@{second_digest}")));
+    // The older one is attested after the newer one, and is in the history then.
+    let has_both = |s: &AgentBuildStatus| s.history.len() == 2;
+    team.until("reviewer", "the history has both", has_both).await;
     for digest in [&digest, &second_digest] {
         assert_eq!(envelopes(&stage, "reviewer", digest).await.len(), 1);
     }
-    let has_both = |s: &AgentBuildStatus| s.history.len() == 2;
-    team.until("reviewer", "the history has both", has_both).await;
 
     // The image has to be there, and what is not heals without a restart.
     team.commit(&controller, "reviewer", '3', Some('c'));

@@ -6,7 +6,6 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::PostParams;
 
 use super::*;
-use crate::model_keys::policy::policies_for;
 
 /// What must be in the Secrets, and nowhere else. In the header it is encoded.
 const CANARIES: [&str; 4] = ["canary-git", "canary-push", "Y2FuYXJ5LWdpd", "OmNhbmFyeS1wdXNo"];
@@ -88,8 +87,7 @@ async fn b5_v55_a_run_gets_the_credentials_of_its_git_sync_and_nobody_sees_them(
     install_templates(&cluster);
     install_tekton(&cluster);
     let team = Team::new(&cluster).await;
-    let home = team.operator_user.split(':').nth(2).expect("a namespace").to_owned();
-    cluster.apply_text(&policies_for(&home));
+    team.apply_policies();
     team.apply_build("reviewer", &json!({}));
     let mut controller = team.start();
     team.follow(&controller, &json!({"secretRef": {"name": "team-git"}}));

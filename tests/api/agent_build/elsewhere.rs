@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 
 use super::*;
-use crate::model_keys::policy::policies_for;
 
 const LIMITS: Limits = Limits { total: 10, namespace: 1 };
 
@@ -101,8 +100,7 @@ async fn b5_v55_a_dockerfile_is_built_in_the_build_namespace_and_nothing_is_left
     install_templates(&cluster);
     install_tekton(&cluster);
     let team = Team::new(&cluster).await;
-    let home = team.operator_user.split(':').nth(2).expect("a namespace").to_owned();
-    cluster.apply_text(&policies_for(&home));
+    team.apply_policies();
     let there = team.in_namespace(&cluster.namespace("builds").await);
     team.apply_build("reviewer", &json!({}));
     team.kubectl(&["create", "secret", "generic", "team-git", "--from-literal=token=canary-git"]);

@@ -2,7 +2,6 @@
 
 use super::credentials::texts;
 use super::*;
-use crate::model_keys::policy::policies_for;
 use crate::webhook::git_faults::{Fault, GitServer, Repo, Step};
 
 /// What must be in the Secrets, and nowhere else: as it is, and as it is in a header.
@@ -196,8 +195,7 @@ async fn b2_v55_a_secret_is_used_only_for_the_repositories_that_it_names() {
     install_templates(&cluster);
     install_tekton(&cluster);
     let team = Team::new(&cluster).await;
-    let home = team.operator_user.split(':').nth(2).expect("a namespace").to_owned();
-    cluster.apply_text(&policies_for(&home));
+    team.apply_policies();
     let (app, first) = App::new().await;
     app.server.inject_always(Step::Advertise, Fault::Status(401));
     let controller = team.start();

@@ -1,6 +1,7 @@
 //! A team with AgentBuilds, and what the sync engine and Tekton would do for it.
 
 use super::*;
+use crate::model_keys::policy::policies_for;
 
 /// UID of GitSync `team`.
 pub(super) const SYNC: &str = "1b2c";
@@ -133,6 +134,12 @@ impl<'c> Team<'c> {
             .collect();
         writes.sort();
         writes
+    }
+
+    /// The shipped policies, for the operator.
+    pub(super) fn apply_policies(&self) {
+        let home = self.operator_user.split(':').nth(2).expect("a namespace");
+        self.cluster.apply_text(&policies_for(home));
     }
 
     pub(super) fn apply_build(&self, name: &str, spec: &Value) {

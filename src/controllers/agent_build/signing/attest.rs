@@ -120,7 +120,7 @@ impl Controller {
     async fn attest_run(&self, subject: &Subject<'_>, run: &Entry<Run>) -> Result<(), String> {
         if subject.place.elsewhere().is_some() && !run.value.is_elsewhere() {
             // Whoever may create PipelineRuns in the namespace of the AgentBuild may have made it.
-            return Err("it is not in the namespace of --build-namespace".into());
+            return Err("it is not in the namespace of --build-namespace; hint: convoke rebuild builds it there".into());
         }
         let spec = &subject.build.spec;
         let registry = Registry {

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use super::super::failure::failure;
 use super::*;
 use crate::api::agent_build::{BuildHistory, BuildStrategy, FailureClass};
@@ -24,26 +22,14 @@ fn at(second: i64) -> Timestamp {
 fn run(key: &BuildKey, attempt: u32, outcome: RunOutcome) -> Run {
     Run {
         name: run_name(NAME, key, attempt),
-        namespace: "team".into(),
-        home: "team".into(),
         owner_uid: Some(UID.into()),
         owner_name: Some(NAME.into()),
         key: Some(key.to_string()),
-        commit: None,
         attempt,
-        image: Some("r/i".into()),
         created: Some(at(0)),
         began: Some(at(0)),
         ended: (outcome != RunOutcome::Running).then(|| at(100)),
-        started: true,
-        stopping: false,
-        superseded: false,
-        held: false,
-        secrets: BTreeMap::new(),
-        task_run: None,
-        base_digest: None,
-        sbom_digest: None,
-        outcome,
+        ..Run::sample(outcome)
     }
 }
 

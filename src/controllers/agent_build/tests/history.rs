@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use super::*;
 
 const KEY: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -21,26 +19,12 @@ fn run(name: &str, began: i64, outcome: RunOutcome) -> Run {
     let ended = (outcome != RunOutcome::Running).then(|| at(began + 10));
     Run {
         name: name.into(),
-        namespace: "team".into(),
-        home: "team".into(),
-        owner_uid: Some("uid".into()),
-        owner_name: Some("reviewer".into()),
         key: Some(KEY.into()),
         commit: Some("c".into()),
-        attempt: 1,
-        image: Some("r/i".into()),
         created: Some(at(began)),
         began: Some(at(began)),
         ended,
-        started: true,
-        stopping: false,
-        superseded: false,
-        held: false,
-        secrets: BTreeMap::new(),
-        task_run: None,
-        base_digest: None,
-        sbom_digest: None,
-        outcome,
+        ..Run::sample(outcome)
     }
 }
 

@@ -297,7 +297,9 @@ fn b3_b4_prod_without_tests_is_refused() {
 #[test]
 fn b3_b4_an_agent_build_cannot_change_what_prod_asks() {
     let template = shipped_mode("prod");
-    for name in ["policy", "opa-image", "minimum-severity", "vulnerability-database-image"] {
+    let names = ["policy", "opa-image", "minimum-severity", "vulnerability-database-image"];
+    // The statement names the Dockerfile of the spec.
+    for name in names.into_iter().chain(["dockerfile", "build-args"]) {
         let pipeline: BuildPipeline =
             serde_json::from_value(json!({"parameters": [{"name": name, "value": "x"}]}))
                 .expect("a pipeline");

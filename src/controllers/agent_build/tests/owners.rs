@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
 use super::*;
@@ -28,25 +26,10 @@ fn run(namespace: &str, uid: &str) -> Run {
     Run {
         name: format!("run-{namespace}-{uid}"),
         namespace: namespace.into(),
-        home: "team".into(),
         owner_uid: Some(uid.into()),
-        owner_name: Some("reviewer".into()),
         key: Some("a".repeat(64)),
-        commit: None,
-        attempt: 1,
         image: None,
-        created: None,
-        began: None,
-        ended: None,
-        started: true,
-        stopping: false,
-        superseded: false,
-        held: false,
-        secrets: BTreeMap::new(),
-        task_run: None,
-        base_digest: None,
-        sbom_digest: None,
-        outcome: RunOutcome::Running,
+        ..Run::sample(RunOutcome::Running)
     }
 }
 
@@ -67,6 +50,18 @@ fn b5_labels_count_only_where_the_runs_of_an_agent_build_may_be() {
         assert_eq!(owners.of(&run(namespace, "another")), None, "{at}: of one before");
         assert_eq!(owners.of(&run("team", "another")), Some(team.clone()), "{at}: at home");
     }
+}
+
+#[test]
+fn b5_b7_a_run_of_a_build_that_is_gone_counts_in_the_build_namespace() {
+    let team = Key::new("team", "reviewer");
+    let with = owners(Some("before"), Some("builds"));
+    assert_eq!(with.counts_for(&run("builds", "u")), Some(team.clone()));
+    assert_eq!(with.counts_for(&run("builds", "another")), Some(team.clone()), "of one before");
+    assert_eq!(with.counts_for(&run("before", "u")), Some(team));
+    // Elsewhere everybody could say so.
+    assert_eq!(with.counts_for(&run("before", "another")), None);
+    assert_eq!(owners(None, None).counts_for(&run("evil", "u")), None);
 }
 
 #[test]

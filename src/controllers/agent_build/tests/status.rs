@@ -38,26 +38,14 @@ fn key(tree: &str) -> BuildKey {
 fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
     Run {
         name: format!("reviewer-{}-1", key.short()),
-        namespace: "team".into(),
-        home: "team".into(),
         owner_uid: Some(UID.into()),
         owner_name: Some(NAME.into()),
         key: Some(key.to_string()),
         commit: Some("c".repeat(40)),
-        attempt: 1,
         image: Some(REPOSITORY.into()),
         created: Some(at(0)),
         began: Some(at(0)),
-        ended: None,
-        started: true,
-        stopping: false,
-        superseded: false,
-        held: false,
-        secrets: BTreeMap::new(),
-        task_run: None,
-        base_digest: None,
-        sbom_digest: None,
-        outcome,
+        ..Run::sample(outcome)
     }
 }
 

@@ -88,6 +88,31 @@ fn b12_a_statement_about_what_was_appended_names_the_base_image() {
 }
 
 #[test]
+fn b12_a_statement_names_the_lock_file_and_the_platform_of_what_was_appended() {
+    let append = |change: &dyn Fn(&mut Value)| {
+        let run = run(|object| {
+            for (name, value) in [("strategy", "Append"), ("base-image", "python:3.13")] {
+                set(object, name, &json!(value));
+            }
+            for name in ["append-into", "append-user"] {
+                set(object, name, &json!(""));
+            }
+            set(object, "append-command", &json!([]));
+            change(object);
+        });
+        let statement = statement(&run, &image(), &digest(), None).expect("a statement");
+        statement["predicate"]["buildDefinition"]["externalParameters"]["append"].clone()
+    };
+    let with = append(&|object| {
+        set(object, "append-lock-file", &json!("requirements.txt"));
+        set(object, "append-platform", &json!("linux/arm64"));
+    });
+    assert_eq!([&with["lockFile"], &with["platform"]], ["requirements.txt", "linux/arm64"]);
+    let without = append(&|object| set(object, "append-lock-file", &json!("")));
+    assert_eq!((without.get("lockFile"), without.get("platform")), (None, None));
+}
+
+#[test]
 fn b12_a_run_that_lacks_something_gets_no_statement() {
     for name in
         ["repo-url", "revision", "subfolder", "strategy", "dockerfile", "key-tag", PARAMETER]
