@@ -82,6 +82,9 @@ wait_beside() {
 	return "$status"
 }
 
+# wait_for NAME: waits for it from what runs beside it, which is no parent of it. Its exit code is lost.
+wait_for() { [[ -z ${beside[$1]:-} ]] || tail --pid="${beside[$1]}" -f /dev/null; }
+
 end_beside() {
 	local pid
 	for pid in "${beside[@]}"; do
