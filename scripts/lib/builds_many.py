@@ -3,10 +3,10 @@
 test_builds.py runs them in its cluster. They need nothing of its other tests. Standard library only.
 """
 
+import base64
 import contextlib
 import json
 import os
-import random
 import unittest
 
 import agents_team as team
@@ -18,22 +18,31 @@ FULL = bool(os.environ.get("CONVOKE_FULL"))
 CROWD, CALM, LIMIT = (20, 10, 3) if FULL else (8, 4, 3)
 # Where Dockerfiles are built.
 BUILDS = "convoke-builds"
-# What is drawn of what gets in the way, if not all of it is tried.
-SEED = 3
 FOLDER = "../images/many"
-# What a RUN may find of the pod: environments of all processes that it sees, and files where credentials are in other steps.
-LOOKS = r"""FROM {base}
-COPY note /note
-USER 0
-RUN {{ cat /proc/[0-9]*/environ; for root in "" /proc/[0-9]*/root; do \
-      ls -la $root/workspace $root/var/run $root/tekton; \
-      for place in var/run/secrets run/secrets workspace/git-auth workspace/push-auth tekton/creds tekton/home root; do \
-        find $root/$place -xdev -maxdepth 6 -type f -size -64k -exec cat {{}} +; \
-      done; \
-    done; }} > /found 2>&1; \
-    python -c "import socket; socket.create_connection(('kubernetes.default.svc', 443), 5)" >> /found 2>&1; \
-    echo looked >> /found
+# What the container of the step that builds has: more than a RUN sees in its chroot.
+LOOKS = r"""
+      { cat /proc/[0-9]*/environ
+        find /workspace /tekton /run /var/run/ /root -type f -size -64k -exec cat {} +
+      } 2>&1 | tr -cd '[:print:]\n' >"$HOME/found"
+      mv "$HOME/found" "$context/found"
 """
+# And what the API server says to a RUN.
+ASKS = """FROM {base}
+USER 0
+COPY note found ask.py /
+RUN python /ask.py >> /found 2>&1
+"""
+ASK = """import ssl, urllib.error, urllib.request
+url = "https://kubernetes.default.svc/api/v1/namespaces/convoke-builds/secrets"
+try:
+    urllib.request.urlopen(url, timeout=20, context=ssl._create_unverified_context())
+    print("the API server answers")
+except urllib.error.HTTPError as error:
+    print("the API server says", error.code, error.read(500).decode())
+print("looked")
+"""
+# It is in the source and not in the image.
+PLANTED = "canary-that-was-planted"
 
 
 def many(count):
@@ -61,7 +70,8 @@ class BuildsOfManyAgents(unittest.TestCase):
         for name, level in (("crowd", "baseline"), ("calm", "baseline"), ("strict", "restricted")):
             meta = {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}}
             stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
-        stage.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/build-namespace.yaml"))
+        for file in ("build-namespace.yaml", "build-network.yaml"):
+            stage.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / file))
         cls.limit([f"--max-builds={LIMIT}", f"--build-namespace={BUILDS}"])
         cls.commit = stage.commit(many(CROWD))
 
@@ -169,10 +179,7 @@ class BuildsOfManyAgents(unittest.TestCase):
         self.assertEqual(made, {status["pipelineRun"]})
 
     def test_3_b6_b7_b8_what_gets_in_the_way_is_told_and_heals(self):
-        obstacles = [self.a_quota, self.a_rule_of_admission, self.no_tekton]
-        if not FULL:
-            obstacles = random.Random(int(os.environ.get("CONVOKE_SEED", SEED))).sample(obstacles, 1)
-        for obstacle in obstacles:
+        for obstacle in (self.a_quota, self.a_rule_of_admission, self.no_tekton):
             with self.subTest(obstacle.__doc__):
                 obstacle()
 
@@ -262,8 +269,14 @@ class BuildsOfManyAgents(unittest.TestCase):
         stage.kubectl("-n", "strict", "create", "role", "of-git", *what)
         account = f"--serviceaccount={OPERATOR}:convoke"
         stage.kubectl("-n", "strict", "create", "rolebinding", "of-git", "--role=of-git", account)
-        files = {f"{FOLDER}/a53/Dockerfile": LOOKS.format(base=stage.in_cluster("agent")), f"{FOLDER}/a53/note": "hostile\n"}
-        stage.commit(files)
+        files = {"Dockerfile": ASKS.format(base=stage.in_cluster("agent")), "note": "hostile\n", "ask.py": ASK, "planted": PLANTED}
+        stage.apply(self.looking())
+        stage.commit({f"{FOLDER}/a53/{name}": text for name, text in files.items()})
+        # Nobody gets it without them.
+        user = base64.b64encode(b"x-access-token:canary-of-the-repository").decode()
+        closed = stage.state / "remote.git.authorization"
+        self.addCleanup(closed.unlink)
+        closed.write_text(f"Basic {user}")
         source = {"git": {"url": self.url, "interval": "5s", "secretRef": {"name": "of-git"}}, "subfolder": "images/many/a53"}
         name = self.build("strict", 53, strategy="Dockerfile", source=source)
         status = self.until("strict", name, "Built")
@@ -286,14 +299,26 @@ class BuildsOfManyAgents(unittest.TestCase):
         stage.eventually("what it found is printed", over, 120)
         found = stage.kubectl("-n", "calm", "logs", "found")
         self.assertTrue(found.rstrip().endswith("looked"), found[-300:])
-        # It saw the processes of the step, so it would have seen what is there.
-        self.assertIn("/proc/1/root/", found)
-        for canary in ("canary-of-the-repository", "eyJhbGciOi", "kubernetes.io/serviceaccount/token"):
+        # It saw the files of its container, so it would have seen what is there.
+        self.assertIn(PLANTED, found)
+        for canary in ("canary-of-the-repository", user, "eyJhbGciOi", "kubernetes.io/serviceaccount/token"):
             self.assertNotIn(canary, found)
+        # To the API server it is nobody.
+        self.assertRegex(found, "(?s)the API server says (403 .*system:anonymous|401 )")
         # It goes with all that it had there, the copy of its credentials first.
         self.assertEqual(len(self.left_there()), 4)
         stage.kubectl("-n", "strict", "delete", "agentbuild", name, "--timeout=120s", seconds=130)
         self.assertEqual(self.left_there(), [])
+
+    def looking(self):
+        """The shipped step that builds, as one of the namespace `strict` that looks around first."""
+        name, begin = "convoke-step-build", "context=$SOURCE_DIR/repository/$SUBFOLDER\n"
+        data = stage.get("configmaps", name, OPERATOR)["data"]
+        before, found, after = data["task-spec.yaml"].partition(begin)
+        self.assertTrue(found)
+        meta = {"name": name, "namespace": "strict", "labels": {"convoke.dev/step": "true"}}
+        spec = {"task-spec.yaml": f"{before}{found}{LOOKS}{after}"}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": spec}
 
     def left_there(self):
         """What of builds is in the namespace where Dockerfiles are built."""

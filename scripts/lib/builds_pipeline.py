@@ -19,8 +19,8 @@ AS_A_POD = "test `id -u`:`id -g` = 1000:1000"
 class APipelineOfItsOwn(unittest.TestCase):
     """`spec.pipeline`: a second Dockerfile is built before that of the image, and the image is tested before it is pushed."""
 
-    # A shell would do something with it.
-    WORD = "it's \"$HOME\"; exit 9 #"
+    # A shell would do something with it, and a build argument of several lines is one, too.
+    WORD = "it's \"$HOME\"; exit 9 #\n--build-arg=X=1"
 
     def files(self, expected):
         """The AgentBuild `own` and its source. The step `try` fails unless its build argument is what is expected."""
@@ -44,7 +44,9 @@ class APipelineOfItsOwn(unittest.TestCase):
             "pipeline": {"parameters": [{"name": "buildah-image", "value": stage.in_cluster("builder")}], "steps": steps},
         }
         head = {"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild", "metadata": {"name": "own"}}
-        tried = f'ARG BASE\nFROM ${{BASE}}\nARG WORD\nRUN test "$WORD" = {shlex.quote(expected)}\n'
+        # A line of a Dockerfile has no line breaks.
+        lines = shlex.join(expected.splitlines())
+        tried = f"ARG BASE\nFROM ${{BASE}}\nARG WORD\nRUN test \"$WORD\" = \"$(printf '%s\\n' {lines})\"\n"
         return {
             "own-build.json": json.dumps(head | {"spec": build}),
             f"{OWN}/Dockerfile": DOCKERFILE,

@@ -4,6 +4,8 @@ test_builds.py runs this test in its cluster. It needs nothing of its other test
 """
 
 import json
+import os
+import re
 import unittest
 
 from agents_stage import OPERATOR, condition
@@ -11,13 +13,23 @@ from builds_stage import NAMESPACE, stage
 
 FOLDER = "../images/profiled"
 OPTION = "--build-profile="
-# Owners and folders are what a user namespace or a volume could change.
-MAKE = "RUN mkdir /made && cp /note /made/note && chown 33:33 /made/note\n"
+BUILD = "step-build"
+# Owners and folders are what a user namespace or a volume could change. The log tells who root is on the node.
+MAKE = "RUN cat /proc/self/uid_map && mkdir /made && cp /note /made/note && chown 33:33 /made/note\n"
 DOCKERFILE = f"ARG BASE\nFROM ${{BASE}}\nCOPY note /note\nUSER 0\n{MAKE}"
 
 
+def has_user_namespaces():
+    """Whether the node gives pods user namespaces. With CONVOKE_CONTAINERD=2 it must."""
+    (node,) = json.loads(stage.kubectl("get", "nodes", "--output=json"))["items"]
+    handlers = node["status"].get("runtimeHandlers", [])
+    has = any(one.get("features", {}).get("userNamespaces") for one in handlers)
+    assert has or os.environ.get("CONVOKE_CONTAINERD") != "2", node["status"]
+    return has
+
+
 class WithoutBaseline(unittest.TestCase):
-    """The node here runs `rootless` and `privileged`. Its containerd knows no user namespaces."""
+    """`rootless` and `privileged`, and `userns` on a node that has user namespaces: that of CONVOKE_CONTAINERD=2."""
 
     @classmethod
     def setUpClass(cls):
@@ -47,11 +59,20 @@ class WithoutBaseline(unittest.TestCase):
 
         return stage.eventually("it is built", look)
 
+    def pod(self, run):
+        (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
+        return pod
+
     def context(self, run):
         """The security context of the step that builds."""
-        (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
-        (step,) = [one for one in pod["spec"]["containers"] if one["name"] == "step-build"]
+        (step,) = [one for one in self.pod(run)["spec"]["containers"] if one["name"] == BUILD]
         return step["securityContext"]
+
+    def root_of(self, run):
+        """Which user of the namespace above was root in `RUN`, and how many ids were mapped with it."""
+        log = stage.kubectl("-n", NAMESPACE, "logs", self.pod(run)["metadata"]["name"], "-c", BUILD)
+        (first,) = re.findall(r"^ +0 +(\d+) +(\d+)$", log, re.MULTILINE)
+        return tuple(map(int, first))
 
     def test_1_b1_b3_every_profile_makes_the_same_image(self):
         build = {
@@ -64,7 +85,11 @@ class WithoutBaseline(unittest.TestCase):
         stage.push(files | {f"{FOLDER}/Dockerfile": DOCKERFILE, f"{FOLDER}/note": "profiled\n"})
         status = self.built()
         image = status["builtImage"]
-        for profile, expected in (("rootless", {"runAsUser": 1000}), ("privileged", {"privileged": True})):
+        self.assertEqual(self.root_of(status["pipelineRun"])[0], 0)
+        profiles = {"rootless": {"runAsUser": 1000}, "privileged": {"privileged": True}}
+        if has_user_namespaces():
+            profiles["userns"] = {"runAsUser": 0, "capabilities": {"add": ["SETFCAP", "SYS_ADMIN"]}}
+        for profile, expected in profiles.items():
             self.start_with(profile)
             # The option alone builds nothing.
             self.assertEqual(self.built()["pipelineRun"], status["pipelineRun"])
@@ -73,3 +98,11 @@ class WithoutBaseline(unittest.TestCase):
             context = self.context(status["pipelineRun"])
             self.assertEqual(context | expected, context)
             self.assertEqual(status["builtImage"], image, profile)
+            self.assertEqual(self.pod(status["pipelineRun"])["spec"].get("hostUsers"), {"userns": False}.get(profile))
+            root, users = self.root_of(status["pipelineRun"])
+            if profile == "userns":
+                # Ids that nobody on the node has.
+                self.assertEqual((root % 65536, users), (0, 65536))
+                self.assertGreater(root, 0)
+            else:
+                self.assertEqual(root, context["runAsUser"])

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 import unittest
 import urllib.request
 import zipfile
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import oci
 from agents_stage import OPERATOR, ROOT, condition
+from builds_profiles import WithoutBaseline
 from builds_stage import NAMESPACE, stage
 from tekton import libraries
 from test_tekton import REGISTRY
@@ -193,7 +195,7 @@ class WithScans(unittest.TestCase):
         scan = [f"scan-image-{part}" for part in ("export", "database", "scan", "check")]
         policy = [f"policy-{part}" for part in ("describe", "evaluate", "check")]
         sbom = [f"sbom-{part}" for part in ("export", "list", "check")]
-        self.assertEqual(names[-12:], ["test", *scan, *policy, *sbom, "push"])
+        self.assertEqual(names[-13:], ["copy", "test", *scan, *policy, *sbom, "push"])
         digest = oci.tagged(self.registry(), f"{NAMESPACE}/scanned", commit[:7])
         self.assertEqual(status["builtImage"].rpartition("@")[2], digest)
         # Whoever has the image finds the list: Debian's registry has no other way.
@@ -250,7 +252,64 @@ class WithScans(unittest.TestCase):
         self.assertEqual(status["baseDigest"], digest)
         names = [step["name"] for step in status["steps"]]
         scans = [f"scan-image-{part}" for part in ("export", "database", "scan", "check")]
-        self.assertEqual(names[-6:], ["append-layout", *scans, "push"])
+        self.assertEqual(names[-7:], ["append-layout", "copy", *scans, "push"])
+
+    def hostile(self, what):
+        """The source and the AgentBuild of a build that is hostile, and how."""
+        program = (Path(__file__).parent / "hostile_build.py").read_text()
+        files = {f"{FOLDER}/Dockerfile": DOCKERFILE, f"{FOLDER}/hostile_build.py": program, f"{FOLDER}/what": what}
+        return self.definition() | files
+
+    def escape(self):
+        """From now on the step that builds runs what is hostile itself: as root in its container, with all that is mounted there.
+
+        No way out of the chroot of this buildah is known; others had one.
+        """
+        name = "convoke-step-build"
+        task_spec = stage.get("configmaps", name, OPERATOR)["data"]["task-spec.yaml"]
+        head, script, _ = task_spec.partition("    script: |\n")
+        self.assertTrue(script)
+        head = head.replace("image: $(params.buildah-image)", f"image: {stage.in_cluster('agent')}")
+        # Whoever builds has to tell a base image.
+        run = ': >"$RESULT_BASE_DIGEST"; cd "$SOURCE_DIR/repository/$SUBFOLDER" && exec python -B hostile_build.py "$(cat what)"'
+        hostile = f"{head}{script}      #!/bin/sh\n      {run}\n"
+        self.addCleanup(stage.api.merge, "configmaps", OPERATOR, name, {"data": {"task-spec.yaml": task_spec}})
+        stage.api.merge("configmaps", OPERATOR, name, {"data": {"task-spec.yaml": hostile}})
+        # What the operator has read of it counts for so long.
+        time.sleep(21)
+
+    def test_8_b3_b12_a_dockerfile_that_has_left_its_chroot_does_not_change_what_is_scanned_and_pushed(self):
+        """It shows one image to those who scan and another one to those who push, and says another digest than the one that was pushed."""
+        before = stage.get("agentbuilds", "scanned")["status"]["builtImage"]
+        self.escape()
+        found = f"{INSTALLED}: {PACKAGE} 1.0.0 (PyPI) has {ADVISORY}"
+        logs = self.refused(self.hostile("exchange"), "scan-image-check", 42, found, kept=before)
+        # It really did that, in this order.
+        said = [line for line in logs.splitlines() if line.startswith(("this container has", "the image is", "copy has ended"))]
+        has = "this container has ['source'] ['repository'] False"
+        self.assertEqual(said[:4], [has, "the image is 1.0.0", "copy has ended", "the image is 2.0.0"], logs)
+        commit = stage.push(self.hostile("forge"))
+        status = self.status_of(commit, "Succeeded")
+        self.assertEqual(status["builtImage"].rpartition("@")[2], self.tagged(commit))
+        logs = self.logs(status["pipelineRun"])
+        self.assertIn("push has ended", logs)
+        self.assertIn(f"copied the image {self.tagged(commit)}, 1 layer", logs)
+
+    def test_8_b3_an_image_is_tested_in_the_way_in_which_it_is_built(self):
+        """The operator has a build profile: buildah is no root in either step."""
+        stage.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
+        self.addCleanup(WithoutBaseline.start_with, None)
+        WithoutBaseline.start_with("rootless")
+        files = {
+            f"{FOLDER}/site/{INSTALLED}": METADATA.replace("1.0.0", "2.0.0"),
+            f"{FOLDER}/Dockerfile": self.with_shell("EXPOSE 8081"),
+        }
+        commit = stage.push(files | self.definition("prod"))
+        status = self.status_of(commit, "Succeeded")
+        self.assertIn("the tests passed", self.logs(status["pipelineRun"]))
+        (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={status['pipelineRun']}")
+        users = {one["name"]: one["securityContext"].get("runAsUser") for one in pod["spec"]["containers"]}
+        self.assertEqual((users["step-build"], users["step-test"]), (1000, 1000))
 
     def with_shell(self, more):
         """A Dockerfile of an image in which tests can run."""

@@ -148,9 +148,13 @@ class BuildStage(Stage):
         return digest
 
     def private_registry(self):
-        """A registry that asks for user and password, where pods reach it; gives its host and port."""
+        """A registry over TLS that asks for user and password, where pods reach it.
+
+        Gives its host and port, and the file of the authority that has signed its certificate.
+        """
         folder = self.state / "private-registry"
         folder.mkdir()
+        self.make_certificates(folder)
         (folder / "htpasswd").write_text(f"pusher:{PASSWORD_HASH}\n")
         with socket.socket() as free:
             free.bind((self.machine(), 0))
@@ -158,7 +162,7 @@ class BuildStage(Stage):
         config = {
             "version": "0.1",
             "storage": {"filesystem": {"rootdirectory": str(folder / "data")}},
-            "http": {"addr": address},
+            "http": {"addr": address, "tls": {"certificate": str(folder / "server.crt"), "key": str(folder / "server.key")}},
             "auth": {"htpasswd": {"realm": "test", "path": str(folder / "htpasswd")}},
         }
         (folder / "config.yml").write_text(json.dumps(config))
@@ -171,7 +175,19 @@ class BuildStage(Stage):
         unittest.addModuleCleanup(server.wait, 20)
         unittest.addModuleCleanup(server.terminate)
         self.eventually("the registry listens", lambda: self.listens(address), 20)
-        return address
+        return address, folder / "ca.crt"
+
+    def make_certificates(self, folder):
+        """An authority that nobody knows, and a certificate for this machine that it has signed."""
+        (folder / "openssl.cnf").write_text("[req]\ndistinguished_name = name\n[name]\n")
+        signed = ["-CA", "ca.crt", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE"]
+        server = [*signed, "-addext", f"subjectAltName=IP:{self.machine()}", "-addext", "extendedKeyUsage=serverAuth"]
+        authority = ["-addext", "basicConstraints=critical,CA:TRUE"]
+        for name, subject, extensions in (("ca", "/CN=authority of tests", authority), ("server", "/CN=registry", server)):
+            kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+            files = ["-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", subject]
+            command = ["openssl", "req", "-x509", "-config", "openssl.cnf", *kind, *files, *extensions]
+            subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
     def listens(self, address):
         host, _, port = address.rpartition(":")

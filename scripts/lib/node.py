@@ -187,6 +187,9 @@ class Inside:
             if not path.exists():
                 raise Failed(f"{path} is missing")
             self.programs[name] = str(path)
+        # The folder of a containerd that goes before the distribution's, with its other programs and its runc.
+        containerd = (binaries / "containerd").resolve()
+        self.runtime = str(containerd.parent) if containerd.exists() else None
         self.cni = next((folder for folder in CNI_FOLDERS if Path(folder, "ptp").exists()), None)
         self.registry = next((name for name in REGISTRIES if shutil.which(name)), None)
         if not self.cni or not self.registry:
@@ -232,6 +235,7 @@ class Inside:
             "address": address,
             "gateway": self.gateway,
             "cgroup": f"/{self.machine.cgroups.name}",
+            "runtime": self.runtime,
             "cni": self.cni,
             "registry": self.registry,
             "audit": self.audit,

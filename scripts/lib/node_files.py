@@ -43,6 +43,35 @@ conf_dir = "/run/cni"
 config_path = "/run/registries"
 """
 
+# The same for containerd 2, whose pods may have user namespaces.
+CONTAINERD_2 = """\
+version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.differ.v1.erofs", "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
+[grpc]
+address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+stream_server_address = "127.0.0.1"
+[plugins."io.containerd.cri.v1.images"]
+snapshotter = "{snapshotter}"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{pause}"
+[plugins."io.containerd.cri.v1.images".registry]
+config_path = "/run/registries"
+[plugins."io.containerd.cri.v1.runtime"]
+disable_apparmor = true
+restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+SystemdCgroup = false
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{cni}"]
+conf_dir = "/run/cni"
+"""
+
 REGISTRY = """\
 version: 0.1
 log: {{level: warn}}
@@ -204,16 +233,17 @@ def network():
     return {"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "ptp", "mtu": 1500, "ipam": pods}]}
 
 
-def files(address, cgroup, cni, snapshotter):
+def files(address, cgroup, cni, snapshotter, containerd=CONTAINERD):
     """All files (path: text) for a node of this address, whose pods are below this cgroup.
 
-    `cni` is the folder of the CNI plugins, `snapshotter` how containerd stacks layers.
+    `cni` is the folder of the CNI plugins, `snapshotter` how containerd stacks layers, `containerd` the template of
+    its configuration.
     """
     registry = f"http://{address}:{REGISTRY_PORT}"
     hosts = f'server = "{registry}"\n[host."{registry}"]\ncapabilities = ["pull", "resolve"]\n'
     service = ".".join((*REGISTRY_NAME, "svc"))
     return {
-        "containerd.toml": CONTAINERD.format(pause=PAUSE_IMAGE, snapshotter=snapshotter, cni=cni),
+        "containerd.toml": containerd.format(pause=PAUSE_IMAGE, snapshotter=snapshotter, cni=cni),
         "registry.yaml": REGISTRY.format(address=address, port=REGISTRY_PORT),
         "Corefile": COREFILE.format(address=address, ready=DNS_READY_PORT),
         "kubelet.json": json.dumps(kubelet(address, cgroup), indent=1),

@@ -80,6 +80,7 @@ def make_machine(options):
     # By descriptor: they may lie below the folders that are about to be hidden.
     state = os.open(options["state"], os.O_PATH)
     programs = {name: os.open(path, os.O_PATH) for name, path in options["programs"].items()}
+    runtime = os.open(options["runtime"], os.O_PATH) if options["runtime"] else None
     node = Path("/run/cluster/node")
     mount("tmpfs", "/run", "tmpfs", options="mode=0755")
     Path("/run/cluster").mkdir()
@@ -90,6 +91,15 @@ def make_machine(options):
         (Path("/run/bin") / name).touch()
         bind(f"/proc/{os.getpid()}/fd/{program}", f"/run/bin/{name}")
         os.close(program)
+    if runtime is not None:
+        # The folder and not its files: runc runs from an overlay of the folder that it is in, which would not show them.
+        Path("/run/runtime").mkdir()
+        bind(f"/proc/{os.getpid()}/fd/{runtime}", "/run/runtime")
+        os.close(runtime)
+        os.environ["PATH"] = f"/run/runtime:{os.environ['PATH']}"
+        # A user namespace may mount `proc` only where one is with nothing mounted over it: that in /proc is not.
+        Path("/run/proc").mkdir()
+        mount("proc", "/run/proc", "proc")
     for name in ("lib", "log"):
         (node / name).mkdir(parents=True)
         bind(node / name, f"/var/{name}")
@@ -152,7 +162,8 @@ class Node(ControlPlane):
     `options` has the state folder and our own programs (name: path) as the machine knows them (`state`,
     `programs`), the addresses of the node and of the machine's end of the link (`address`, `gateway`), the cgroup
     below which those of all pods are (`cgroup`), the folder of the CNI plugins (`cni`), the command that is the
-    registry (`registry`) and whether requests are recorded (`audit`). Definitions to install are in node/crds.json.
+    registry (`registry`) and whether requests are recorded (`audit`). `runtime` is the folder of a containerd 2 that
+    runs in place of the machine's, or None. Definitions to install are in node/crds.json.
     """
 
     authorization_mode = "Node,RBAC"
@@ -206,7 +217,9 @@ class Node(ControlPlane):
     def write_configuration(self):
         """Writes what the programs of the node read, except for what needs the API server."""
         options = self.options
-        for name, text in node_files.files(self.address, options["cgroup"], options["cni"], snapshotter()).items():
+        containerd = node_files.CONTAINERD_2 if options["runtime"] else node_files.CONTAINERD
+        texts = node_files.files(self.address, options["cgroup"], options["cni"], snapshotter(), containerd)
+        for name, text in texts.items():
             path = self.state / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)

@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
 //! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
-//! `push-image`, `append-image`, `export-image`, `check-scan`, `check-lock-file`, `check-sbom`, `describe-image` and `check-policy` have those of steps
+//! `push-image`, `append-image`, `copy-image`, `export-image`, `check-scan`, `check-lock-file`, `check-sbom`, `describe-image` and `check-policy` have those of steps
 //! of builds (`deploy/pipelines/README.md`).
 
 mod append_image;
@@ -16,6 +16,7 @@ mod check_scan;
 mod completions;
 mod connection;
 mod context;
+mod copy_image;
 mod crds;
 mod describe_image;
 mod export_image;
@@ -97,6 +98,9 @@ enum Command {
     /// Write an image from an OCI image layout as an archive for a scanner; a step of builds does it
     #[command(hide = true)]
     ExportImage(export_image::Args),
+    /// Copy an image from an OCI image layout into a new one; a step of builds does it
+    #[command(hide = true)]
+    CopyImage(copy_image::Args),
     /// Say what of a scanner's report counts; a step of builds does it
     #[command(hide = true)]
     CheckScan(Box<check_scan::Args>),
@@ -163,6 +167,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::PushImage(args) => push_image::run(*args),
         Command::AppendImage(args) => append_image::run(&args),
         Command::ExportImage(args) => export_image::run(&args),
+        Command::CopyImage(args) => copy_image::run(&args),
         Command::CheckScan(args) => check_scan::run(*args),
         Command::CheckLockFile(args) => check_lock_file::run(&args),
         Command::CheckSbom(args) => check_sbom::run(&args),

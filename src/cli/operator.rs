@@ -87,13 +87,13 @@ pub struct Args {
     /// Registry of builds that name none
     #[arg(long)]
     internal_registry: Option<String>,
-    /// Namespace in which Dockerfiles are built [default: that of each AgentBuild]
+    /// Namespace of builds that Pod Security restricted does not admit [default: that of each AgentBuild]
     #[arg(long, value_name = "NAME", value_parser = label)]
     build_namespace: Option<String>,
     /// Image of Convoke, with which builds push [default: that of its own pod]
     #[arg(long, env = "CONVOKE_IMAGE")]
     image: Option<String>,
-    /// How steps run that build a Dockerfile: baseline, userns, rootless or privileged
+    /// How steps run that build a Dockerfile or test an image: baseline, userns, rootless or privileged
     #[arg(long, value_name = "PROFILE", default_value_t)]
     build_profile: BuildProfile,
     /// Builds that run at once

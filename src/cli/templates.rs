@@ -1,16 +1,19 @@
-//! Pipeline templates for commands: the shipped ones, and those of a folder; and the sources of builds.
+//! Pipeline templates for commands: the shipped ones, and those of folders; and the sources of builds.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clap::Args as ClapArgs;
+
 use super::{Failure, USAGE};
 use crate::api::agent_build::AgentBuildSpec;
-use crate::controllers::agent_build::pipeline;
+use crate::controllers::agent_build::pipeline::{self, Overrides};
+use crate::controllers::agent_build::profile::{BuildProfile, PROFILES_KEY, StepProfile};
 use crate::controllers::agent_build::resolve_template::{
-    BuildArgs, Inputs, ResolvedTemplate, resolve,
+    BuildArgs, Inputs, ResolvedStep, ResolvedTemplate, resolve,
 };
 use crate::controllers::agent_build::template::{
-    STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, VERSION_KEY, config_map_name, parse,
+    STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, Template, VERSION_KEY, config_map_name, parse,
 };
 use crate::controllers::agent_build::template_error::TemplateError;
 use crate::definition::Limits;
@@ -19,7 +22,7 @@ use crate::git::{GitError, Snapshot};
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The templates and steps that `deploy/` installs.
-const SHIPPED: [(&str, &str); 18] = [
+const SHIPPED: [(&str, &str); 19] = [
     ("template-dev.yaml", include_str!("../../deploy/pipelines/template-dev.yaml")),
     (
         "template-dev-external.yaml",
@@ -34,6 +37,7 @@ const SHIPPED: [(&str, &str); 18] = [
     ("step-dependencies.yaml", include_str!("../../deploy/pipelines/step-dependencies.yaml")),
     ("step-append.yaml", include_str!("../../deploy/pipelines/step-append.yaml")),
     ("step-append-layout.yaml", include_str!("../../deploy/pipelines/step-append-layout.yaml")),
+    ("step-copy.yaml", include_str!("../../deploy/pipelines/step-copy.yaml")),
     ("step-test.yaml", include_str!("../../deploy/pipelines/step-test.yaml")),
     ("step-scan-secrets.yaml", include_str!("../../deploy/pipelines/step-scan-secrets.yaml")),
     (
@@ -52,54 +56,118 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Files with templates.
 const MAX_FILES: usize = 200;
 
-/// A ConfigMap with a template or a step.
-pub struct ConfigMap {
-    /// The value of [`TEMPLATE_KEY`].
-    pub template: Option<String>,
-    /// Whether declared versions count.
-    pub versions: bool,
-    /// What it has as a step.
-    pub step: StepSource,
+/// Folders with templates and steps.
+#[derive(Debug, ClapArgs)]
+pub struct TemplateArgs {
+    /// Folder with templates and steps of the AgentBuild's namespace: ConfigMaps, which win over all others
+    #[arg(long, value_name = "FOLDER")]
+    pub templates: Option<PathBuf>,
+    /// Folder with templates and steps of the operator's namespace: ConfigMaps, which win over the shipped ones
+    #[arg(long, value_name = "FOLDER")]
+    pub operator_templates: Option<PathBuf>,
 }
 
+/// Whose a ConfigMap is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// It is in the namespace of the AgentBuild. Declared versions do not count.
+    Own,
+    /// It is in the operator's namespace.
+    Operator,
+}
+
+/// A ConfigMap with a template or a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigMap {
+    /// Whose it is.
+    pub side: Side,
+    /// The value of [`TEMPLATE_KEY`].
+    pub template: Option<String>,
+    /// What it has as a step, without a profile.
+    pub step: StepSource,
+    /// The value of [`PROFILES_KEY`], if it counts.
+    pub profiles: Option<String>,
+}
+
+impl ConfigMap {
+    /// Of a ConfigMap with these values. `labelled`: whether it carries [`STEP_LABEL`].
+    pub fn new(side: Side, labelled: bool, data: impl Fn(&str) -> Option<String>) -> Self {
+        let of_operator = |key: &str| data(key).filter(|_| side == Side::Operator);
+        let version = of_operator(VERSION_KEY);
+        let step = StepSource { labelled, task_spec: data(STEP_KEY), version, profile: None };
+        Self { side, template: data(TEMPLATE_KEY), step, profiles: of_operator(PROFILES_KEY) }
+    }
+}
+
+/// ConfigMaps by name.
+pub type ConfigMaps = BTreeMap<String, ConfigMap>;
+
 /// The shipped templates and steps, which are in this program, by name.
-pub fn shipped() -> Result<BTreeMap<String, ConfigMap>, Failure> {
+pub fn shipped() -> Result<ConfigMaps, Failure> {
     let mut maps = BTreeMap::new();
     for (name, text) in SHIPPED {
-        maps.extend(config_maps(name, text, true)?);
+        maps.extend(config_maps(name, text, Side::Operator)?);
     }
     Ok(maps)
 }
 
-/// The template of a build, as the controller resolves it. `places` says where `maps` are from.
+/// The template of a mode, with what an AgentBuild changes of it.
+///
+/// # Errors
+/// Never an empty list.
+fn parsed(
+    spec: &AgentBuildSpec,
+    maps: &ConfigMaps,
+    places: &str,
+) -> Result<(Template, Overrides, Side), Vec<TemplateError>> {
+    let name = config_map_name(&spec.mode);
+    let found = maps.get(&name).ok_or_else(|| {
+        let namespaces = places.to_owned();
+        vec![TemplateError::TemplateNotFound { config_map: name.clone(), namespaces }]
+    })?;
+    let mut template = parse(&name, found.template.as_deref()).map_err(|error| vec![error])?;
+    template.version = template.version.filter(|_| found.side == Side::Operator);
+    let overrides = pipeline::apply(&mut template, spec.pipeline.as_ref())?;
+    Ok((template, overrides, found.side))
+}
+
+/// The names of the ConfigMaps of the steps that the template of a build has. None if it cannot be used.
+pub fn step_names(spec: &AgentBuildSpec, maps: &ConfigMaps) -> Vec<String> {
+    let steps = parsed(spec, maps, "").map(|(template, ..)| template.steps).unwrap_or_default();
+    steps.into_iter().filter(|step| step.enabled).map(|step| step.config_map).collect()
+}
+
+/// The template of a build, as the controller resolves it. `places` says where `maps` are from. `profile` is the operator's.
 ///
 /// # Errors
 /// Why it cannot be used, as one sentence.
 pub fn template(
     spec: &AgentBuildSpec,
-    maps: &BTreeMap<String, ConfigMap>,
+    maps: &ConfigMaps,
     places: &str,
     image: &str,
+    profile: BuildProfile,
 ) -> Result<ResolvedTemplate, String> {
-    let failure = |errors: &[TemplateError]| {
+    let failure = |errors: Vec<TemplateError>| {
         let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
         format!("the template cannot be used: {}", texts.join("; "))
     };
-    let name = config_map_name(&spec.mode);
-    let found = maps.get(&name).ok_or_else(|| TemplateError::TemplateNotFound {
-        config_map: name.clone(),
-        namespaces: places.to_owned(),
-    });
-    let parsed = found.and_then(|found| parse(&name, found.template.as_deref()));
-    let mut parsed = parsed.map_err(|error| failure(&[error]))?;
-    let versions = maps.get(&name).is_some_and(|found| found.versions);
-    parsed.version = parsed.version.filter(|_| versions);
-    let steps = maps.iter().map(|(name, map)| (name.clone(), map.step.clone())).collect();
-    let overrides = pipeline::apply(&mut parsed, spec.pipeline.as_ref());
-    let overrides = overrides.map_err(|errors| failure(&errors))?;
+    let (parsed, overrides, side) = parsed(spec, maps, places).map_err(failure)?;
+    let source = |(name, map): (&String, &ConfigMap)| {
+        // A template of another namespace names images of its own. They get no privileges.
+        let changes = map.profiles.clone().filter(|_| side == Side::Operator);
+        let profile = StepProfile::new(profile, changes);
+        (name.clone(), StepSource { profile, ..map.step.clone() })
+    };
+    let sources = maps.iter().map(source).collect();
     let build_args = BuildArgs::of(spec);
     let inputs = Inputs { build_args, overrides: &overrides, operator_image: image };
-    resolve(&parsed, &steps, places, inputs).map_err(|errors| failure(&errors))
+    let resolved = resolve(&parsed, &sources, places, inputs).map_err(failure)?;
+    let is_operators = |step: &ResolvedStep| {
+        maps.get(&step.config_map).is_some_and(|map| map.side == Side::Operator)
+    };
+    let of_operator = side == Side::Operator && resolved.steps.iter().all(is_operators);
+    Ok(ResolvedTemplate { of_operator, ..resolved })
 }
 
 /// A source that no commit has.
@@ -131,10 +199,11 @@ pub fn source_at(
     Ok(SourceAt { url, commit: snapshot.commit().id.clone(), subfolder_tree, paths, ..no_source() })
 }
 
-/// The ConfigMaps of the YAML and JSON files of a folder.
-pub fn read(folder: &Path) -> Result<BTreeMap<String, ConfigMap>, Failure> {
+/// The ConfigMaps of the YAML and JSON files of a folder, by name.
+pub fn read(folder: &Path, side: Side) -> Result<ConfigMaps, Failure> {
+    let option = if side == Side::Own { "--templates" } else { "--operator-templates" };
     let refused = |path: &Path, why: String| {
-        Failure::new(USAGE, format!("--templates: cannot read {}: {why}", path.display()))
+        Failure::new(USAGE, format!("{option}: cannot read {}: {why}", path.display()))
     };
     let entries = std::fs::read_dir(folder).map_err(|error| refused(folder, error.to_string()))?;
     let is_wanted = |path: &PathBuf| {
@@ -154,17 +223,13 @@ pub fn read(folder: &Path) -> Result<BTreeMap<String, ConfigMap>, Failure> {
         }
         let text =
             std::fs::read_to_string(&path).map_err(|error| refused(&path, error.to_string()))?;
-        maps.extend(config_maps(&path.display().to_string(), &text, false)?);
+        maps.extend(config_maps(&path.display().to_string(), &text, side)?);
     }
     Ok(maps)
 }
 
-/// The ConfigMaps of a text, by name. Other documents are left alone. `versions`: whether declared versions count.
-fn config_maps(
-    file: &str,
-    text: &str,
-    versions: bool,
-) -> Result<BTreeMap<String, ConfigMap>, Failure> {
+/// The ConfigMaps of a text, by name. Other documents are left alone.
+fn config_maps(file: &str, text: &str, side: Side) -> Result<ConfigMaps, Failure> {
     let Limits { documents, depth, nodes, .. } = Limits::default();
     let parsed = document::parse(text, Budget { documents, depth, nodes });
     let faults = parsed.faulty.into_iter().flat_map(|faulty| faulty.faults);
@@ -177,13 +242,11 @@ fn config_maps(
         let name = value["metadata"]["name"].as_str()?.to_owned();
         let data = |key: &str| value["data"][key].as_str().map(str::to_owned);
         let labelled = value["metadata"]["labels"][STEP_LABEL] == "true";
-        let step = StepSource {
-            labelled,
-            task_spec: data(STEP_KEY),
-            version: data(VERSION_KEY).filter(|_| versions),
-            profile: None,
-        };
-        Some((name, ConfigMap { template: data(TEMPLATE_KEY), versions, step }))
+        Some((name, ConfigMap::new(side, labelled, data)))
     });
     Ok(maps.collect())
 }
+
+#[cfg(test)]
+#[path = "tests/templates.rs"]
+mod tests;

@@ -174,7 +174,7 @@ pub async fn annotate(
 }
 
 /// Removes `spec.status` of the PipelineRun with this UID if it is this word: Tekton begins with a run that it was told to leave pending.
-/// Tekton may write the status meanwhile, so any version will do.
+/// Adds annotations to those that it has. Tekton may write the status meanwhile, so any version will do.
 ///
 /// # Errors
 /// The call's error; a refusal when it is another object, or the word is another one by now.
@@ -183,12 +183,19 @@ pub async fn begin(
     name: &str,
     uid: &str,
     word: &str,
+    annotations: &[(&str, &str)],
 ) -> Result<DynamicObject, CallError> {
-    let patch = json!([
+    let mut patch = json!([
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": "/spec/status", "value": word},
         {"op": "remove", "path": "/spec/status"},
     ]);
+    if let Some(patch) = patch.as_array_mut() {
+        patch.extend(annotations.iter().map(|(key, value)| {
+            let key = key.replace('~', "~0").replace('/', "~1");
+            json!({"op": "add", "path": format!("/metadata/annotations/{key}"), "value": value})
+        }));
+    }
     let patch: json_patch::Patch =
         serde_json::from_value(patch).map_err(|error| failed(kube::Error::SerdeError(error)))?;
     let manager = Some(CONTROLLER_MANAGER.to_owned());

@@ -69,6 +69,28 @@ impl Registry {
         Ok(all)
     }
 
+    /// The envelope that was written for a run, if it is there and can be read.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub async fn attestation_of(
+        &mut self,
+        digest: &Digest,
+        predicate_type: &str,
+        run: &str,
+    ) -> Result<Option<Vec<u8>>, RegistryError> {
+        let tag = self.tag_of(digest)?;
+        let manifest = self.manifest(&tag).await?.unwrap_or_default();
+        let Some(named) = attestations::envelope_of(&manifest, predicate_type, run) else {
+            return Ok(None);
+        };
+        match self.pull_blob(&named).await {
+            Ok(envelope) => Ok(Some(envelope)),
+            Err(BaseError::Registry(error)) if error.may_pass() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn tag_of(&self, digest: &Digest) -> Result<Tag, RegistryError> {
         let none = || RegistryError::NotUsed {
             what: format!("cannot attest {}@{digest}", self.image()),

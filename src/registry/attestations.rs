@@ -136,6 +136,21 @@ pub fn envelopes(manifest: &[u8], predicate_type: &str) -> Vec<Descriptor> {
     layers.into_iter().filter(is_wanted).filter_map(named).take(MAX_LAYERS).collect()
 }
 
+/// The envelope that a manifest names with this type of predicate and this mark of a run.
+#[must_use]
+pub fn envelope_of(manifest: &[u8], predicate_type: &str, run: &str) -> Option<Descriptor> {
+    let Existing { layers, .. } = serde_json::from_slice(manifest).ok()?;
+    let is_it = |layer: &Layer| {
+        let mark = |name: &str| layer.annotations.get(name).and_then(Value::as_str);
+        mark(RUN) == Some(run)
+            && mark(PREDICATE_TYPE) == Some(predicate_type)
+            && layer.media_type == ENVELOPE
+            && layer.size <= MAX_ENVELOPE
+    };
+    let found = layers.into_iter().find(is_it)?;
+    Some(Descriptor { digest: found.digest.parse().ok()?, size: found.size })
+}
+
 #[cfg(test)]
 #[path = "tests/attestations.rs"]
 mod tests;

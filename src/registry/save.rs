@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::client::Registry;
-use super::error::{BaseError, PushError};
+use super::error::{BaseError, LayoutError, PushError};
 use super::layout::{Blob, Layout};
 use super::manifest::{Descriptor, Digest, INDEX, MANIFEST};
 use super::push::Piece;
@@ -51,6 +51,20 @@ impl NewLayout {
         let root = made(CWD, folder, "the folder")?;
         let blobs = made(made(&root, Path::new("blobs"), "blobs")?, Path::new("sha256"), "blobs")?;
         Ok(Self { root, blobs, written: BTreeMap::new() })
+    }
+
+    /// Copies a whole image into a folder, which must not be there. Nothing but the image is copied.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooLarge`], [`PushError::NotWritten`], and those of [`Blob::read`].
+    pub fn copy_of(image: &Layout, folder: &Path) -> Result<(), PushError> {
+        let blobs = std::iter::once(&image.config).chain(&image.layers);
+        let sizes: BTreeMap<_, _> = blobs.map(|blob| (blob.digest.hex(), blob.size)).collect();
+        if sizes.values().fold(0_u64, |sum, size| sum.saturating_add(*size)) > MAX_BYTES {
+            let limit = MAX_BYTES >> 20;
+            return Err(LayoutError::TooLarge { path: "the image".into(), limit }.into());
+        }
+        Self::create(folder)?.finish(image)
     }
 
     /// Brings the layers of a base image here. Each is there once, however often the image names it.

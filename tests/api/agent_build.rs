@@ -4,18 +4,25 @@
 
 mod append;
 mod attest;
+mod base_image;
 mod blocked;
+mod crash_points;
 mod credentials;
 mod elsewhere;
+mod forged;
+mod hundred;
+mod left;
+mod lingering;
 mod modes;
 mod owner;
 mod pipeline;
+mod planned;
 mod profiles;
 mod rendered;
 mod repository;
 mod reuse;
 mod rolled_back;
-mod team;
+pub(crate) mod team;
 mod versions;
 
 #[path = "../support/registry.rs"]
@@ -296,6 +303,40 @@ async fn b3_b4_what_is_missing_or_wrong_is_named_and_heals() {
         .await;
     let runs = team.runs().await;
     assert_eq!(runs.len(), 1, "only of no-folder: {runs:?}");
+}
+
+#[tokio::test]
+async fn b7_a_run_that_is_deleted_while_it_goes_on_is_made_again_as_the_same_try() {
+    let cluster = Cluster::exclusive().await;
+    install_templates(&cluster);
+    install_tekton(&cluster);
+    let team = Team::new(&cluster).await;
+    team.apply_build("reviewer", &json!({}));
+    let controller = team.start();
+    team.commit(&controller, "reviewer", '1', Some('a'));
+    let building =
+        team.until("reviewer", "it builds", |s| s.phase == Some(BuildPhase::Building)).await;
+    let (name, before) = (building.pipeline_run.expect("a run"), team.runs().await.remove(0));
+    let since = cluster.audit_mark();
+    team.runs_api().delete(&name, &DeleteParams::default()).await.expect("deleted");
+    let again = eventually(3 * SOON, "it is made again", || async {
+        let runs = team.runs().await;
+        let is_new = runs.len() == 1 && runs[0].uid() != before.uid();
+        if is_new { Ok(runs[0].clone()) } else { Err(runs) }
+    })
+    .await;
+    assert_eq!(again.name_any(), name);
+    assert_eq!(again.annotations(), before.annotations(), "the same key, commit and try");
+    let building =
+        team.until("reviewer", "it builds", |s| s.phase == Some(BuildPhase::Building)).await;
+    assert_eq!((building.attempt, building.failure), (Some(1), None));
+    team.end(&name, true).await;
+    let built =
+        team.until("reviewer", "it is built", |s| s.phase == Some(BuildPhase::Succeeded)).await;
+    assert_eq!(built.history.len(), 1, "{:?}", built.history);
+    let made = team.writes(since).into_iter().filter(|write| write == "patch pipelineruns/");
+    assert_eq!(made.count(), 1, "exactly one");
+    drop(controller);
 }
 
 #[tokio::test]

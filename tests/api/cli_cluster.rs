@@ -4,6 +4,7 @@
 mod inputs;
 mod lacks;
 mod trace;
+mod trace_build;
 use crate::support;
 
 use std::io::Write;

@@ -8,21 +8,19 @@
 use crate::support;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
 use convoke::api::Kind;
 use futures::{FutureExt, StreamExt, stream};
 use support::cluster::cluster_for;
+use support::points::{chosen, say};
 use support::proxy::{Effect, Moment, Point, Target, Write};
 use support::story::{Played, STEPS, Stage};
 use support::team::ARGS;
 
 /// Points that are tried without `CONVOKE_FULL`, in each of the two tests.
 const DRAWN: usize = 5;
-/// What they are drawn by without `CONVOKE_SEED`.
-const DEFAULT_SEED: u64 = 2171;
 /// Operators that run side by side in each of the two tests.
 const LANES: usize = 2;
 /// Writes without effect that a kill may cost: what was begun is asked for once more, and what changed meanwhile is
@@ -52,7 +50,7 @@ async fn campaign(controllers: &str) {
     let stage = Stage::new(cluster, &args).await;
     let reference = stage.play(None, None).await.unwrap_or_else(|why| panic!("no kill: {why}"));
     let all = points(&reference.writes);
-    let (points, how) = chosen(all.clone());
+    let (points, how) = chosen(all.clone(), DRAWN);
     let (began, tried) = (Instant::now(), points.len());
     let outcomes: Vec<_> = stream::iter(points)
         .map(|point| {
@@ -116,36 +114,6 @@ fn points(writes: &[Write]) -> Vec<Point> {
         .collect();
     points.sort();
     points
-}
-
-/// The points to try, and how they were chosen.
-fn chosen(mut points: Vec<Point>) -> (Vec<Point>, String) {
-    if let Ok(text) = std::env::var("CONVOKE_POINTS") {
-        let named: Vec<_> =
-            points.iter().filter(|point| point.to_string().contains(&text)).cloned().collect();
-        // A point that this run's reference has not: it may be reached all the same.
-        let named = if named.is_empty() { text.parse().into_iter().collect() } else { named };
-        return (named, format!("CONVOKE_POINTS={text}"));
-    }
-    if std::env::var_os("CONVOKE_FULL").is_some() {
-        return (points, "all".to_owned());
-    }
-    // The same ones each time, so that a check of a change says something about the change.
-    let seed = std::env::var("CONVOKE_SEED")
-        .map_or(DEFAULT_SEED, |text| text.parse().expect("CONVOKE_SEED is a number"));
-    let mut state = seed;
-    let mut next = move |below: usize| {
-        // Knuth's MMIX: all that is asked of it is the same numbers again.
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(state >> 33).expect("64 bits") % below
-    };
-    for at in 0..DRAWN.min(points.len()) {
-        let other = at + next(points.len() - at);
-        points.swap(at, other);
-    }
-    points.truncate(DRAWN);
-    (points, format!("CONVOKE_SEED={seed}"))
 }
 
 /// What a kill cost, where it happened: what depends on who is faster may not happen again. Or what went wrong.
@@ -271,9 +239,4 @@ fn statuses(writes: &[Write]) -> BTreeMap<&str, usize> {
         *statuses.entry(write.target.what.as_str()).or_default() += 1;
     }
     statuses
-}
-
-/// Also where the output of tests is kept back.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -89,7 +89,8 @@ fn printed() -> BTreeMap<String, String> {
         std::fs::read_to_string(Path::new(ROOT).join(file))
             .unwrap_or_else(|error| panic!("{file}: {error}"))
     };
-    let mut files = vec!["README.md".to_owned(), "examples-repo/README.md".to_owned()];
+    let named = ["README.md", "examples-repo/README.md", "deploy/pipelines/README.md"];
+    let mut files: Vec<_> = named.map(str::to_owned).into();
     for entry in std::fs::read_dir(Path::new(ROOT).join("docs")).expect("docs") {
         let name = entry.expect("entry").file_name().into_string().expect("UTF-8");
         if Path::new(&name).extension().is_some_and(|ext| ext == "md") {

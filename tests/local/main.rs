@@ -4,6 +4,7 @@ mod append_image;
 mod behaviours;
 mod bench_parts;
 mod cli;
+mod documented;
 mod fuzz;
 mod git_remote;
 mod hostile_folder;

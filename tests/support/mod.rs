@@ -3,7 +3,10 @@
 //! Each test binary, and the benchmark, uses its own part of it, so unused code is no finding here.
 #![allow(dead_code, unused_imports, clippy::pedantic)]
 
+mod actor;
 pub mod audit;
+pub mod build_story;
+mod build_watch;
 pub mod cluster;
 pub mod engine;
 mod exclusive;
@@ -15,6 +18,7 @@ pub mod github;
 pub mod http_proxy;
 pub mod operator;
 pub mod pod;
+pub mod points;
 pub mod portrait;
 pub mod proxy;
 pub mod signing;

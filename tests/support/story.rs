@@ -3,24 +3,21 @@
 //! Each play has a namespace, a branch, an operator and a proxy of its own; control plane and repository are shared.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use convoke::api::{GitSync, Kind, keys};
+use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use serde_json::{Value, json};
 
+use super::Cluster;
+use super::actor::{Actor, Acts, Theatre};
 use super::git_http::{GitServer, Repo};
 use super::portrait::{Portrait, difference, portrait};
-use super::proxy::{Journal, Point, Proxy, Upstream, Write};
+use super::proxy::{Point, Write};
 use super::team::{model, model_at, ready};
-use super::{Cluster, Operator};
 
-/// How long a step may take: generous, because two cores are shared.
-const SOON: Duration = Duration::from_secs(120);
 /// How long nothing is written before a step of the reference has ended: longer than anything is put off.
 const REST: Duration = Duration::from_millis(2500);
 /// The same after a kill, when the step looks as it did in the reference.
@@ -31,10 +28,7 @@ pub const STEPS: [&str; 7] = ["create", "change", "drift", "hand-over", "hold", 
 
 /// What every play shares.
 pub struct Stage {
-    cluster: &'static Cluster,
-    args: Vec<String>,
-    kubeconfig: PathBuf,
-    upstream: Upstream,
+    theatre: Arc<Theatre>,
     repo: Repo,
     server: GitServer,
     /// The commits by step.
@@ -55,27 +49,12 @@ pub struct Played {
 impl Stage {
     /// A stage for operators with these arguments.
     pub async fn new(cluster: &'static Cluster, args: &[&str]) -> Self {
-        let home = cluster.namespace("convoke").await;
-        let kubeconfig = cluster.operator_kubeconfig(&home).await;
-        cluster.bind_single_tenant(&home);
-        let text = Kubeconfig::read_from(cluster.admin_kubeconfig()).expect("kubeconfig");
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(text, &options).await.expect("kubeconfig");
-        let upstream = Upstream::new(&config);
         let dir = tempfile::tempdir().expect("temporary folder");
         let repo = Repo::init(&dir.path().join("team.git"));
         let server = GitServer::start(&dir.path().join("team.git"));
         let commits = commits(&repo);
-        Self {
-            cluster,
-            args: args.iter().map(|&arg| arg.to_owned()).collect(),
-            kubeconfig,
-            upstream,
-            repo,
-            server,
-            commits,
-            _dir: dir,
-        }
+        let theatre = Theatre::new(cluster, args).await;
+        Self { theatre, repo, server, commits, _dir: dir }
     }
 
     /// Plays all steps, or up to the one after the kill. With a `reference` each step must end as it did there; without,
@@ -88,32 +67,21 @@ impl Stage {
         point: Option<Point>,
         reference: Option<&Played>,
     ) -> Result<Played, String> {
-        let namespace = self.cluster.namespace("play").await;
-        let client = self.cluster.client().await;
-        let journal = Arc::new(Journal::default());
-        journal.begin(STEPS[0]);
-        let mut play = Play {
-            stage: self,
-            syncs: Api::namespaced(client.clone(), &namespace),
-            running: self.start(&namespace, &journal, point).await,
-            client,
-            namespace,
-            journal,
-            killed: None,
-            late: None,
-            step: STEPS[0],
-        };
+        let namespace = self.theatre.cluster.namespace("play").await;
+        let actor = Actor::start(&self.theatre, namespace.clone(), STEPS[0], point).await;
+        let client = actor.client.clone();
+        let syncs = Api::namespaced(client.clone(), &namespace);
+        let mut play = Play { stage: self, syncs, client, namespace, actor };
         let mut portraits = Vec::new();
         for (at, step) in STEPS.into_iter().enumerate() {
-            play.journal.begin(step);
-            play.step = step;
-            let was_late = play.late.is_some();
+            play.actor.begin(step);
+            let was_late = play.actor.is_late();
             let ended = async {
                 play.step(step).await?;
-                play.answered().await;
+                play.actor.answered().await;
                 let Some(reference) = reference else { return play.settle(REST).await };
                 play.looks_like(&reference.portraits[at]).await?;
-                if play.killed == Some(step) {
+                if play.actor.killed == Some(step) {
                     play.settle(SHORT_REST).await?;
                 }
                 if was_late || at + 1 == STEPS.len() {
@@ -121,32 +89,16 @@ impl Stage {
                 }
                 Ok(())
             };
-            ended.await.map_err(|seen| format!("step {step}: {seen}\n{}", play.end_of_log()))?;
+            ended
+                .await
+                .map_err(|seen| format!("step {step}: {seen}\n{}", play.actor.end_of_log()))?;
             portraits.push(portrait(&play.client, &play.namespace).await);
-            if play.killed.is_some_and(|killed| killed != step) {
+            if play.actor.killed.is_some_and(|killed| killed != step) {
                 break;
             }
         }
-        let Play { journal, killed, .. } = play;
+        let Actor { journal, killed, .. } = play.actor;
         Ok(Played { portraits, writes: journal.writes(), killed: killed.is_some() })
-    }
-
-    async fn start(
-        &self,
-        namespace: &str,
-        journal: &Arc<Journal>,
-        point: Option<Point>,
-    ) -> (Operator, Proxy) {
-        let proxy = Proxy::start(&self.upstream, namespace, journal, point).await;
-        let text = std::fs::read(&self.kubeconfig).expect("kubeconfig");
-        let mut config: Value = serde_json::from_slice(&text).expect("JSON");
-        config["clusters"][0]["cluster"] = json!({"server": proxy.url()});
-        let path = self.cluster.dir().join(format!("{namespace}.kubeconfig"));
-        std::fs::write(&path, config.to_string()).expect("write the kubeconfig");
-        // As in a pod that is restarted: what a killed process has left of its store is still there.
-        let data = format!("--data-dir={}", self.cluster.dir().join(namespace).display());
-        let args: Vec<_> = self.args.iter().map(String::as_str).chain([data.as_str()]).collect();
-        (Operator::start(&path, &self.cluster.dir(), &args), proxy)
     }
 }
 
@@ -155,54 +107,16 @@ struct Play<'a> {
     namespace: String,
     client: Client,
     syncs: Api<GitSync>,
-    journal: Arc<Journal>,
-    running: (Operator, Proxy),
-    /// In which step.
-    killed: Option<&'static str>,
-    step: &'static str,
-    /// Holds a request of the operator that was killed, until the end of the next step.
-    late: Option<Proxy>,
+    actor: Actor,
+}
+
+impl Acts for Play<'_> {
+    fn actor(&mut self) -> &mut Actor {
+        &mut self.actor
+    }
 }
 
 impl Play<'_> {
-    /// Kills and starts again, if the point was reached.
-    async fn mend(&mut self) {
-        let (operator, proxy) = &mut self.running;
-        if !proxy.is_frozen() {
-            return;
-        }
-        operator.kill9();
-        proxy.drained().await;
-        self.killed = Some(self.step);
-        let next = self.stage.start(&self.namespace, &self.journal, None).await;
-        let (_, proxy) = std::mem::replace(&mut self.running, next);
-        self.late = Some(proxy).filter(Proxy::holds);
-    }
-
-    /// What a write has done is seen before its answer has passed: until then it is not known whether the point was reached.
-    async fn answered(&mut self) {
-        self.running.1.drained().await;
-        self.mend().await;
-    }
-
-    async fn until<T>(
-        &mut self,
-        what: &str,
-        mut look: impl AsyncFnMut(&Self) -> Result<T, String>,
-    ) -> Result<T, String> {
-        let began = Instant::now();
-        loop {
-            self.mend().await;
-            match look(self).await {
-                Ok(found) => return Ok(found),
-                Err(seen) if began.elapsed() > SOON => {
-                    return Err(format!("not within {SOON:?}: {what}\nlast seen: {seen}"));
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(40)).await,
-            }
-        }
-    }
-
     async fn looks_like(&mut self, should: &Portrait) -> Result<(), String> {
         self.until("the namespace looks as it did without a kill", async |play| {
             let is = portrait(&play.client, &play.namespace).await;
@@ -217,31 +131,14 @@ impl Play<'_> {
         .await
     }
 
-    /// Waits until nothing is written any more.
-    async fn settle(&mut self, rest: Duration) -> Result<(), String> {
-        let (mut seen, mut since) = (0, Instant::now());
-        self.until("nothing is written any more", async |play| {
-            let writes = play.journal.writes();
-            if writes.len() != seen {
-                (seen, since) = (writes.len(), Instant::now());
-            }
-            if since.elapsed() > rest { Ok(()) } else { Err(format!("{:?}", writes.last())) }
-        })
-        .await
-    }
-
     /// Lets a late request go, and waits until that is undone.
     async fn let_go(&mut self, should: &Portrait) -> Result<(), String> {
-        let Some(late) = self.late.take() else { return Ok(()) };
-        late.let_go().await;
+        if !self.actor.is_late() {
+            return Ok(());
+        }
+        self.actor.let_go().await;
         self.settle(SHORT_REST).await?;
         self.looks_like(should).await
-    }
-
-    fn end_of_log(&self) -> String {
-        let log = self.running.0.log();
-        let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(25)..].join("\n")
     }
 
     fn api(&self, kind: Kind) -> Api<DynamicObject> {

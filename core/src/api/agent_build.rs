@@ -26,6 +26,7 @@ use super::git_sync::{GitRef, SecretRef};
 #[x_kube(validation = Rule::new("(self.strategy == 'Append') == has(self.append)").message("append is needed with strategy: Append, and is for that only"))]
 #[x_kube(validation = Rule::new("self.strategy != 'Append' || self.dockerfile == 'Dockerfile'").message("dockerfile does not apply with strategy: Append, which reads no Dockerfile").field_path(".dockerfile"))]
 #[x_kube(validation = Rule::new("self.strategy != 'Append' || !has(self.buildArgs) || self.buildArgs.size() == 0").message("buildArgs do not apply with strategy: Append, which reads no Dockerfile").field_path(".buildArgs"))]
+#[x_kube(validation = Rule::new("self.strategy == 'Append' || !has(self.trigger) || !has(self.trigger.baseImage) || !self.trigger.baseImage").message("trigger.baseImage is for strategy: Append: the base images of a Dockerfile are not looked at").field_path(".trigger.baseImage"))]
 pub struct AgentBuildSpec {
     /// Where the source is.
     pub source: BuildSource,
@@ -240,11 +241,14 @@ pub struct BuildTrigger {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 1024)))]
     pub paths: Vec<String>,
+    /// Build when the tag of `append.baseImage` names another image than before. With `strategy: Append`. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub base_image: bool,
 }
 
 impl Default for BuildTrigger {
     fn default() -> Self {
-        Self { on_commit: true, paths: Vec::new() }
+        Self { on_commit: true, paths: Vec::new(), base_image: false }
     }
 }
 
@@ -412,6 +416,9 @@ pub struct AgentBuildStatus {
     /// `registry/name@sha256:…` of the last good build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_image: Option<String>,
+    /// `append.baseImage` with the digest that its tag has, as the newest build key has it. With `trigger.baseImage`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_image: Option<String>,
     /// The digest that the base image of `builtImage` had, if the build tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_digest: Option<String>,

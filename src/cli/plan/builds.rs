@@ -3,30 +3,26 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::ConfigMap as LiveConfigMap;
-use kube::api::{Api, ListParams};
-
 use super::report::Build;
+use super::templates::{Found as FoundTemplates, Templates};
+use super::upgrade::upgrade;
 use crate::api::agent_build::{AgentBuildSpec, AgentBuildStatus, BuildResult};
 use crate::api::build_pipeline::BuildPipeline;
 use crate::api::{Kind, ObjectId, keys};
 use crate::cli::Failure;
 use crate::cli::connection::{Connection, ConnectionArgs};
-use crate::cli::templates::{ConfigMap, no_source, shipped, source_at, template};
+use crate::cli::templates::{TemplateArgs, no_source, source_at};
 use crate::cli::validate::Loaded;
-use crate::cluster::client::{CallError, call};
+use crate::controllers::agent_build::bases::pinned_by;
 use crate::controllers::agent_build::key::{BuildKey, build_key};
-use crate::controllers::agent_build::own_image::PUBLISHED;
 use crate::controllers::agent_build::pipeline_run::template_hash;
-use crate::controllers::agent_build::template::{STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY};
+use crate::controllers::agent_build::resolve_template::ResolvedTemplate;
 use crate::definition::Catalog;
 use crate::git::{GitError, Snapshot, open_local};
 use convoke_core::sync::preview::LiveManifest;
 
 /// The commit that is built.
 const HEAD: &str = "HEAD";
-/// ConfigMaps of the namespace that are read.
-const MAX_CONFIG_MAPS: u32 = 500;
 
 /// The AgentBuilds of a set of definitions, by name.
 fn builds(catalog: &Catalog) -> impl Iterator<Item = (&ObjectId, AgentBuildSpec)> {
@@ -85,101 +81,182 @@ fn built(id: &ObjectId, spec: &AgentBuildSpec, why: String) -> Build {
     Build { object: id.to_string(), starts, why }
 }
 
-/// The builds that the operator would start at `HEAD`, and notes about what is not known.
+/// What is asked of the cluster.
+pub struct Options<'a> {
+    /// The cluster, and the namespace of the AgentBuilds.
+    pub connection: &'a ConnectionArgs,
+    /// The registry of builds that name none.
+    pub registry: Option<&'a str>,
+    /// The operator's namespace.
+    pub operator_namespace: &'a str,
+    /// Folders with templates.
+    pub templates: &'a TemplateArgs,
+}
+
+/// What a plan says of builds.
+#[derive(Default)]
+pub struct Found {
+    /// The builds that the operator would start at `HEAD`.
+    pub builds: Vec<Build>,
+    /// Those that an upgrade of the operator would start.
+    pub upgrade: Vec<Build>,
+    /// What is not known.
+    pub notes: Vec<String>,
+}
+
+/// Says which builds the operator would start at `HEAD`, and at an upgrade.
 pub async fn against_cluster(
-    args: &ConnectionArgs,
-    registry: Option<&str>,
+    options: &Options<'_>,
     loaded: &Loaded,
     live: &BTreeMap<ObjectId, LiveManifest>,
-) -> Result<(Vec<Build>, Vec<String>), Failure> {
-    let (mut found, mut notes) = (Vec::new(), Vec::new());
+) -> Result<Found, Failure> {
+    let mut found = Found::default();
     if builds(&loaded.catalog).next().is_none() {
-        return Ok((found, notes));
+        return Ok(found);
     }
     let Ok(head) = open(&loaded.root, HEAD) else {
-        notes.push(
+        found.notes.push(
             "which images are built is not known: this is no Git repository with a commit".into(),
         );
-        return Ok((found, notes));
+        return Ok(found);
     };
-    let connection = Connection::open(args).await?;
-    let mut maps = shipped()?;
-    match own(&connection).await {
-        Ok(own) => maps.extend(own),
-        Err(error) => notes.push(format!(
-            "pipeline templates of {} are not known here ({error}): the shipped ones are taken",
-            connection.namespace
-        )),
-    }
+    let connection = Connection::open(options.connection).await?;
+    let mut templates = Templates::new(&connection, options.operator_namespace, options.templates)?;
     for (id, spec) in builds(&loaded.catalog) {
-        let status = live.get(id).map(|live| live.object["status"].clone());
-        let status =
-            status.and_then(|status| serde_json::from_value::<AgentBuildStatus>(status).ok());
-        let rebuild = live.get(id).and_then(|live| live.annotation(keys::REBUILD));
-        let Some(status) = status.filter(|status| status.build_key.is_some()) else {
-            let why = if live.contains_key(id) { "it was never built" } else { "it is new" };
-            found.push(built(id, &spec, why.to_owned()));
+        let live = live.get(id);
+        let Some(subject) = Subject::new(id, &spec, live) else {
+            let why = if live.is_some() { "it was never built" } else { "it is new" };
+            found.builds.push(built(id, &spec, why.to_owned()));
             continue;
         };
+        let registry = spec.output.registry.clone().or_else(|| options.registry.map(str::to_owned));
+        let registry = registry.or_else(|| host(&subject.status, &spec));
+        let maps = templates.of(&spec).await;
         if let Some(git) = &spec.source.git {
-            notes.push(format!("whether {id} is built is decided by its repository: {}", git.url));
-            continue;
-        }
-        let registry = spec.output.registry.clone().or_else(|| registry.map(str::to_owned));
-        let Some(registry) = registry.or_else(|| host(&status, &spec)) else {
-            notes.push(format!("whether {id} is built is not known: name the registry of the operator (--registry HOST)"));
-            continue;
-        };
-        let template = match template(&spec, &maps, "the namespace or the shipped ones", PUBLISHED)
-        {
-            Ok(template) => template,
-            Err(error) => {
-                notes.push(format!("whether {id} is built is not known: {error}"));
-                continue;
-            }
-        };
-        let source = source_at(&head, String::new(), &spec);
-        let source = source.map_err(|error| error.to_string());
-        let rebuild = rebuild.or(status.last_handled_rebuild.as_deref());
-        let hash = template_hash(&template, &spec, &registry);
-        let key = source.and_then(|source| {
-            build_key(&spec, &source, &registry, &hash, rebuild).map_err(|error| error.to_string())
-        });
-        let key = match key {
-            Ok(key) => key,
-            Err(error) => {
-                found.push(Build {
-                    object: id.to_string(),
-                    starts: false,
-                    why: format!("it cannot: {error}"),
-                });
-                continue;
-            }
-        };
-        if status.build_key.as_deref() == Some(key.as_str()) {
-            continue;
-        }
-        if has_image(&status, &key) {
-            let why = "its image was built before, and is used again".to_owned();
-            found.push(Build { object: id.to_string(), starts: false, why });
-            continue;
-        }
-        let definition = live.get(id).and_then(|live| live.spec.clone());
-        let was = definition.and_then(|spec| serde_json::from_value::<AgentBuildSpec>(spec).ok());
-        let why = if was.as_ref().is_some_and(|was| recipe(was) != recipe(&spec)) {
-            "its definition changes".to_owned()
+            found
+                .notes
+                .push(format!("whether {id} is built is decided by its repository: {}", git.url));
+        } else if let Some(registry) = &registry {
+            subject.decide(loaded, &head, registry, &maps, &mut found);
         } else {
-            let before = status.last_attempted_commit.as_deref();
-            let before = before.and_then(|commit| open(&loaded.root, commit).ok());
-            match before.map(|before| changed_path(&before, &head, &spec)) {
-                Some(Some(why)) => why,
-                Some(None) => "the pipeline template changes".to_owned(),
-                None => "its source or the pipeline template changes".to_owned(),
-            }
-        };
-        found.push(built(id, &spec, why));
+            found.notes.push(format!("whether {id} is built is not known: name the registry of the operator (--registry HOST)"));
+        }
+        if let Some(registry) = registry.filter(|_| !maps.guessed) {
+            let why = upgrade(&spec, &maps, templates.shipped(), &registry);
+            found.upgrade.extend(why.map(|why| match why {
+                Ok(why) => built(id, &spec, why),
+                Err(error) => cannot(id, &error),
+            }));
+        }
     }
-    Ok((found, notes))
+    found.notes.extend(templates.notes());
+    Ok(found)
+}
+
+fn cannot(id: &ObjectId, error: &str) -> Build {
+    Build { object: id.to_string(), starts: false, why: format!("it cannot: {error}") }
+}
+
+/// An AgentBuild for which there was a build.
+struct Subject<'a> {
+    id: &'a ObjectId,
+    spec: &'a AgentBuildSpec,
+    /// The definition in the cluster, if it can be read.
+    was: Option<AgentBuildSpec>,
+    status: AgentBuildStatus,
+    rebuild: Option<String>,
+}
+
+impl<'a> Subject<'a> {
+    fn new(
+        id: &'a ObjectId,
+        spec: &'a AgentBuildSpec,
+        live: Option<&LiveManifest>,
+    ) -> Option<Self> {
+        let live = live?;
+        let status = serde_json::from_value::<AgentBuildStatus>(live.object["status"].clone());
+        let status = status.ok().filter(|status| status.build_key.is_some())?;
+        let rebuild = live.annotation(keys::REBUILD).map(str::to_owned);
+        let rebuild = rebuild.or_else(|| status.last_handled_rebuild.clone());
+        let was = live.spec.clone().and_then(|spec| serde_json::from_value(spec).ok());
+        Some(Self { id, spec, was, status, rebuild })
+    }
+
+    /// Says whether it is built. What is not known is a note.
+    fn decide(
+        &self,
+        loaded: &Loaded,
+        head: &Snapshot,
+        registry: &str,
+        maps: &FoundTemplates,
+        found: &mut Found,
+    ) {
+        let Self { id, spec, status, rebuild, .. } = self;
+        let source = source_at(head, String::new(), spec).map_err(|error| error.to_string());
+        let template = maps.resolve(spec);
+        // What the tag of a base image names, the operator has written there.
+        let pinned = pinned_by(spec, status);
+        let as_built = pinned.as_ref().unwrap_or(spec);
+        let key = |template: &ResolvedTemplate| {
+            let hash = template_hash(template, as_built, registry);
+            let key = build_key(as_built, source.as_ref()?, registry, &hash, rebuild.as_deref());
+            key.map_err(|error| error.to_string())
+        };
+        match template.as_ref().map(key) {
+            Ok(Ok(key)) if status.build_key.as_deref() == Some(key.as_str()) => {}
+            Ok(Ok(key)) if has_image(status, &key) => {
+                let why = "its image was built before, and is used again".to_owned();
+                found.builds.push(Build { object: id.to_string(), starts: false, why });
+            }
+            Ok(Err(error)) => found.builds.push(cannot(id, &error)),
+            Err(error) if !maps.guessed && !maps.missing => found.builds.push(cannot(id, error)),
+            // The key may be another one because other templates are taken than the operator has.
+            other => {
+                let why = match (self.change(loaded, head), other) {
+                    (_, Err(error)) if !maps.guessed => Err(error.clone()),
+                    (Change::Of(why), _) => Ok(why),
+                    (_, Err(error)) => Err(error.clone()),
+                    (_, _) if maps.guessed => {
+                        Err("it was built with other templates than those of this program".into())
+                    }
+                    (Change::Unknown, _) => {
+                        Ok("its source or the pipeline template changes".into())
+                    }
+                    (Change::Nothing, _) => Ok("the pipeline template changes".into()),
+                };
+                match why {
+                    Ok(why) => found.builds.push(built(id, spec, why)),
+                    Err(error) => {
+                        found.notes.push(format!("whether {id} is built is not known: {error}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What of it was changed since it was built last, besides its template.
+    fn change(&self, loaded: &Loaded, head: &Snapshot) -> Change {
+        if self.was.as_ref().is_some_and(|was| recipe(was) != recipe(self.spec)) {
+            return Change::Of("its definition changes".to_owned());
+        }
+        let before = self.status.last_attempted_commit.as_deref();
+        let before = before.and_then(|commit| open(&loaded.root, commit).ok());
+        match before.map(|before| changed_path(&before, head, self.spec)) {
+            Some(Some(why)) => Change::Of(why),
+            Some(None) => Change::Nothing,
+            None => Change::Unknown,
+        }
+    }
+}
+
+/// What was changed since a build.
+enum Change {
+    /// This.
+    Of(String),
+    /// Neither the definition nor the source.
+    Nothing,
+    /// Not the definition. The commit of the build is not here.
+    Unknown,
 }
 
 /// Whether the status has an image of a key.
@@ -196,22 +273,4 @@ fn host(status: &AgentBuildStatus, spec: &AgentBuildSpec) -> Option<String> {
     let image = status.built_image.as_deref()?.split_once('@')?.0;
     let host = image.strip_suffix(spec.output.image.as_str())?.strip_suffix('/')?;
     Some(host.to_owned())
-}
-
-/// Templates and steps of the namespace.
-async fn own(connection: &Connection) -> Result<BTreeMap<String, ConfigMap>, CallError> {
-    let api: Api<LiveConfigMap> = Api::namespaced(connection.client.clone(), &connection.namespace);
-    let listed = call(api.list(&ListParams::default().limit(MAX_CONFIG_MAPS))).await?;
-    let one = |map: LiveConfigMap| {
-        let mut data = map.data.unwrap_or_default();
-        let labels = map.metadata.labels.unwrap_or_default();
-        let labelled = labels.get(STEP_LABEL).is_some_and(|value| value == "true");
-        let (template, task_spec) = (data.remove(TEMPLATE_KEY), data.remove(STEP_KEY));
-        if template.is_none() && task_spec.is_none() {
-            return None;
-        }
-        let step = StepSource { labelled, task_spec, ..StepSource::default() };
-        Some((map.metadata.name?, ConfigMap { template, versions: false, step }))
-    };
-    Ok(listed.items.into_iter().filter_map(one).collect())
 }

@@ -12,6 +12,7 @@ use crate::api::git_sync::GitSyncSpec;
 use crate::api::{GitSync, Mark, ObjectId, keys};
 use crate::cli::connection::{Connection, ConnectionArgs, block_on};
 use crate::cli::context::ContextArgs;
+use crate::cli::templates::TemplateArgs;
 use crate::cli::validate::{self, Loaded};
 use crate::cli::{CLUSTER, Failure, USAGE, count};
 use crate::cluster::client::call;
@@ -37,19 +38,32 @@ pub struct ClusterArgs {
     /// Registry of builds that name none, as --internal-registry of the operator [default: that of the last image]
     #[arg(long, value_name = "HOST")]
     registry: Option<String>,
+    /// Namespace of the operator: where its pipeline templates are [default: convoke-system]
+    #[arg(long, value_name = "NAME")]
+    operator_namespace: Option<String>,
+    #[command(flatten)]
+    templates: TemplateArgs,
 }
+
+/// The namespace of the operator, if no option says another.
+const OPERATOR_NAMESPACE: &str = "convoke-system";
 
 impl ClusterArgs {
     /// Refuses these options when they would have no effect.
     pub fn refuse(&self) -> Result<(), Failure> {
-        let Self { connection: ConnectionArgs { namespace, context }, sync, registry } = self;
+        let Self { connection, sync, registry, operator_namespace, templates } = self;
+        let ConnectionArgs { namespace, context } = connection;
+        let TemplateArgs { templates, operator_templates } = templates;
         let all = [
-            ("--namespace", namespace),
-            ("--context", context),
-            ("--sync", sync),
-            ("--registry", registry),
+            ("--namespace", namespace.is_some()),
+            ("--context", context.is_some()),
+            ("--sync", sync.is_some()),
+            ("--registry", registry.is_some()),
+            ("--operator-namespace", operator_namespace.is_some()),
+            ("--templates", templates.is_some()),
+            ("--operator-templates", operator_templates.is_some()),
         ];
-        match all.into_iter().find(|(_, given)| given.is_some()) {
+        match all.into_iter().find(|(_, given)| *given) {
             Some((name, _)) => Err(Failure::new(USAGE, format!("{name} needs --against cluster"))),
             None => Ok(()),
         }
@@ -85,11 +99,16 @@ pub fn plan(
     })?;
     let broken = print_errors(&loaded);
     let mut report = decide(&loaded, &cluster);
-    let registry = args.registry.as_deref();
-    let builds = builds::against_cluster(&args.connection, registry, &loaded, &cluster.live);
-    let (builds, notes) = block_on(builds)?;
-    report.builds = builds;
-    report.notes.extend(notes);
+    let options = builds::Options {
+        connection: &args.connection,
+        registry: args.registry.as_deref(),
+        operator_namespace: args.operator_namespace.as_deref().unwrap_or(OPERATOR_NAMESPACE),
+        templates: &args.templates,
+    };
+    let found = block_on(builds::against_cluster(&options, &loaded, &cluster.live))?;
+    report.builds = found.builds;
+    report.upgrade = found.upgrade;
+    report.notes.extend(found.notes);
     report.notes.extend(block_on(inputs::notes(&args.connection, &loaded.catalog))?);
     Ok((report, broken))
 }

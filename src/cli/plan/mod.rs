@@ -4,6 +4,8 @@ mod builds;
 mod cluster;
 mod inputs;
 mod report;
+mod templates;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

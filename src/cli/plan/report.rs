@@ -23,6 +23,9 @@ pub struct Report {
     /// The AgentBuilds whose image changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub builds: Vec<Build>,
+    /// The AgentBuilds that an upgrade of the operator to this program's version would build, with its templates and steps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub upgrade: Vec<Build>,
     /// The counts.
     pub summary: Summary,
     /// Other remarks.
@@ -269,10 +272,14 @@ impl Report {
             }
             let _ = writeln!(text, "    {hint}");
         }
-        if !self.builds.is_empty() {
+        let upgrade = concat!("an upgrade to Convoke ", env!("CARGO_PKG_VERSION"), " builds");
+        for (title, builds) in [("builds", &self.builds), (upgrade, &self.upgrade)] {
+            if builds.is_empty() {
+                continue;
+            }
             let gap = if text.is_empty() { "" } else { "\n" };
-            let _ = writeln!(text, "{gap}builds:");
-            for Build { object, starts, why } in &self.builds {
+            let _ = writeln!(text, "{gap}{title}:");
+            for Build { object, starts, why } in builds {
                 let sign = if *starts { '*' } else { '=' };
                 let _ = writeln!(text, "  {sign} {object}: {why}");
             }

@@ -12,14 +12,14 @@ use crate::api::agent_build::AgentBuildSpec;
 use crate::api::{Kind, ObjectId};
 use crate::cli::context::ContextArgs;
 use crate::cli::plan::print_errors;
-use crate::cli::templates::{no_source, read, shipped, source_at, template};
+use crate::cli::templates::{Side, TemplateArgs, no_source, read, shipped, source_at, template};
 use crate::cli::validate::{Loaded, load};
 use crate::cli::{FOUND, Failure, USAGE, escaped, print};
 use crate::controllers::agent_build::key::build_key;
 use crate::controllers::agent_build::own_image::PUBLISHED;
 use crate::controllers::agent_build::pipeline_run::{Build, render, template_hash};
-use crate::controllers::agent_build::resolve_template::ResolvedTemplate;
-use crate::controllers::agent_build::signing::statement::{Asked, PipelineOf, ask};
+use crate::controllers::agent_build::profile::BuildProfile;
+use crate::controllers::agent_build::signing::statement::{Asked, PipelineOf, ask, full_ref};
 use crate::definition::Context;
 use crate::git::{self, GitError, open_local};
 use convoke_core::sync::commit::source_at::SourceAt;
@@ -38,18 +38,23 @@ pub struct Args {
     /// Folder with definitions (what spec.path of the GitSync names)
     #[arg(default_value = ".")]
     path: PathBuf,
-    /// Folder with templates and steps of your own: ConfigMaps, which win over the shipped ones
-    #[arg(long, value_name = "FOLDER")]
-    templates: Option<PathBuf>,
+    #[command(flatten)]
+    templates: TemplateArgs,
     /// Registry of builds that name none, as --internal-registry of the operator
     #[arg(long, value_name = "HOST")]
     registry: Option<String>,
     /// Image of the operator [default: the published one of this version]
     #[arg(long)]
     image: Option<String>,
+    /// How steps run that build a Dockerfile or test an image, as --build-profile of the operator
+    #[arg(long, value_name = "PROFILE", default_value_t)]
+    build_profile: BuildProfile,
     /// URL of the repository, as spec.url of the GitSync
     #[arg(long)]
     url: Option<String>,
+    /// Clone of the other repository that is built (spec.source.git): its HEAD is the commit
+    #[arg(long, value_name = "FOLDER")]
+    source: Option<PathBuf>,
     /// Namespace of the AgentBuild
     #[arg(short, long)]
     namespace: Option<String>,
@@ -85,16 +90,17 @@ fn pipeline_run(args: &Args, loaded: &Loaded) -> Result<Value, Failure> {
     let image = args.image.as_deref().unwrap_or(PUBLISHED);
     let mut maps = shipped()?;
     let mut places = "the shipped ones".to_owned();
-    if let Some(folder) = &args.templates {
-        maps.extend(read(folder)?);
-        places = format!("{} or {places}", folder.display());
+    let TemplateArgs { templates, operator_templates } = &args.templates;
+    for (folder, side) in [(operator_templates, Side::Operator), (templates, Side::Own)] {
+        if let Some(folder) = folder {
+            maps.extend(read(folder, side)?);
+            places = format!("{} or {places}", folder.display());
+        }
     }
-    let template = template(&spec, &maps, &places, image).map_err(|error| {
-        let hint = "--templates names a folder with templates and steps of your own";
+    let template = template(&spec, &maps, &places, image, args.build_profile).map_err(|error| {
+        let hint = "--templates names a folder with templates and steps of the namespace, and --operator-templates one with those of the operator's";
         Failure::new(FOUND, error).hint(hint)
     })?;
-    let of_operator = args.templates.is_none();
-    let template = ResolvedTemplate { of_operator, ..template };
     let source = source(args, loaded, &spec)?;
     let wrong = |error: String| Failure::new(FOUND, format!("AgentBuild {}: {error}", args.name));
     let key = build_key(&spec, &source, registry, &template_hash(&template, &spec, registry), None)
@@ -114,11 +120,12 @@ fn pipeline_run(args: &Args, loaded: &Loaded) -> Result<Value, Failure> {
     };
     let mut run = render(&build).map_err(|error| wrong(error.to_string()))?;
     if template.provenance {
-        // Whose it is says the cluster, and so does the ref.
+        let reference = spec.source.git.as_ref();
         let asked = Asked {
             mode: spec.mode.clone(),
             pipeline_of: PipelineOf::of(&template),
-            reference: None,
+            reference: reference
+                .and_then(|git| full_ref(&git.reference.clone().unwrap_or_default())),
             tree: source.subfolder_tree.clone(),
         };
         ask(&mut run, &asked);
@@ -145,21 +152,31 @@ fn spec(loaded: &Loaded, name: &str) -> Result<AgentBuildSpec, Failure> {
 
 /// The source at the newest commit. Without a repository, it is one that no commit has.
 fn source(args: &Args, loaded: &Loaded, spec: &AgentBuildSpec) -> Result<SourceAt, Failure> {
-    if let Some(git) = &spec.source.git {
-        let message =
-            format!("AgentBuild {} is built from another repository: {}", args.name, git.url);
-        return Err(Failure::new(USAGE, message)
-            .hint("this command reads the folder only; the status of the AgentBuild says what is built of it"));
-    }
-    let url = args.url.clone().unwrap_or_else(|| UNKNOWN_URL.to_owned());
-    let is_there = loaded.root.join(".git").symlink_metadata().is_ok();
+    let name = &args.name;
+    let (root, url) = match (&spec.source.git, &args.source) {
+        (Some(git), Some(clone)) => (clone, git.url.clone()),
+        (Some(git), None) => {
+            let message =
+                format!("AgentBuild {name} is built from another repository: {}", git.url);
+            return Err(Failure::new(USAGE, message).hint("name a clone of it: --source FOLDER"));
+        }
+        (None, Some(_)) => {
+            let message = format!("AgentBuild {name} is built from the repository of its GitSync");
+            return Err(Failure::new(USAGE, message)
+                .hint("--source is for an AgentBuild with spec.source.git"));
+        }
+        (None, None) => (&loaded.root, args.url.clone().unwrap_or_else(|| UNKNOWN_URL.to_owned())),
+    };
+    let is_there = args.source.is_some() || root.join(".git").symlink_metadata().is_ok();
     if !is_there {
         eprintln!("note: this is no Git repository: commit and build key are not those of a build");
         return Ok(SourceAt { url, ..no_source() });
     }
     // The folder of the definitions need not be in the commit: only the source must.
-    let unreadable = |error: GitError| Failure::new(USAGE, format!("cannot read HEAD: {error}"));
-    let snapshot =
-        open_local(&loaded.root, "HEAD", ".", git::Limits::default()).map_err(unreadable)?;
+    let unreadable = |error: GitError| {
+        let of = args.source.as_ref().map(|clone| format!(" of {}", clone.display()));
+        Failure::new(USAGE, format!("cannot read HEAD{}: {error}", of.unwrap_or_default()))
+    };
+    let snapshot = open_local(root, "HEAD", ".", git::Limits::default()).map_err(unreadable)?;
     source_at(&snapshot, url, spec).map_err(unreadable)
 }

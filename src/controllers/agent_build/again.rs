@@ -20,9 +20,15 @@ const HELD_UP_RECHECK: Duration = Duration::from_secs(10);
 pub fn next(finding: &Finding<'_>, now: Timestamp) -> Next {
     let usual = usual(finding, now);
     let Finding::Key(KeyFinding { unattested, .. }) = finding else { return usual };
-    match (usual, unattested.again) {
+    sooner(usual, unattested.again)
+}
+
+/// The same, and not later than after this time.
+#[must_use]
+pub fn sooner(usual: Next, again: Option<Duration>) -> Next {
+    match (usual, again) {
         (Next::After(usual), Some(again)) => Next::After(usual.min(again)),
-        (Next::Settled, Some(again)) => Next::After(again),
+        (Next::Settled | Next::Forget, Some(again)) => Next::After(again),
         (usual, _) => usual,
     }
 }
@@ -40,6 +46,10 @@ fn usual(finding: &Finding<'_>, now: Timestamp) -> Next {
         Finding::Key(KeyFinding { decision: Decision::Wait(Wait::Retry(at)), .. }) => {
             let left = at.duration_since(now);
             Next::After(left.try_into().unwrap_or_default())
+        }
+        // Pods are not watched.
+        Finding::Key(KeyFinding { decision: Decision::Wait(Wait::Pod(pod)), .. }) => {
+            Next::After(pod.again())
         }
         // What is told must not be told for long when it is over.
         Finding::Key(KeyFinding { held_up: Some(_), .. }) => Next::After(HELD_UP_RECHECK),

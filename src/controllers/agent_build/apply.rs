@@ -20,7 +20,7 @@ pub(super) fn runs_of(client: &Client, namespace: &str) -> Api<DynamicObject> {
 }
 
 /// Creates a run, or finds the one that has its name: after a crash between create and status that is the same run. The caller
-/// checks whose it is.
+/// checks whose it is. Tells whether it was created.
 ///
 /// # Errors
 /// The call's error.
@@ -29,20 +29,20 @@ pub async fn create(
     store: &Store<Run>,
     namespace: &str,
     run: Value,
-) -> Result<Arc<Entry<Run>>, CallError> {
+) -> Result<(Arc<Entry<Run>>, bool), CallError> {
     let api = runs_of(client, namespace);
     let name = run["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     match ssa::apply(&api, ssa::CONTROLLER_MANAGER, run, &Mode::Create).await {
         Ok(object) => {
             tracing::info!(namespace, name, "PipelineRun created");
             let (key, entry) = reflector::entry::<Run>(object);
-            Ok(store.wrote(key, entry))
+            Ok((store.wrote(key, entry), true))
         }
-        Err(error) if error.is_conflict() => {
+        Err(error) if error.is_conflict() && !error.is_denied() => {
             let (key, entry) = reflector::entry::<Run>(call(api.get(&name)).await?);
             // A stranger's run has no label of ours, so the watch would never say that it went: it stays out.
             let labelled = entry.value.key.is_some() && entry.value.owner_uid.is_some();
-            Ok(if labelled { store.wrote(key, entry) } else { Arc::new(entry) })
+            Ok((if labelled { store.wrote(key, entry) } else { Arc::new(entry) }, false))
         }
         Err(error) => Err(error),
     }
@@ -74,13 +74,18 @@ pub async fn stop(
     }
 }
 
-/// Lets Tekton begin with a run that was left pending. A run that has changed meanwhile is left alone: the watch brings it.
+/// Lets Tekton begin with a run that was left pending, with these annotations. A run that has changed meanwhile is left alone: the watch brings it.
 ///
 /// # Errors
 /// The call's error.
-pub async fn begin(client: &Client, store: &Store<Run>, run: &Entry<Run>) -> Result<(), CallError> {
+pub async fn begin(
+    client: &Client,
+    store: &Store<Run>,
+    run: &Entry<Run>,
+    annotations: &[(&str, &str)],
+) -> Result<(), CallError> {
     let Run { namespace, name, .. } = &run.value;
-    match ssa::begin(&runs_of(client, namespace), name, &run.uid, HELD).await {
+    match ssa::begin(&runs_of(client, namespace), name, &run.uid, HELD, annotations).await {
         Ok(object) => {
             let (key, entry) = reflector::entry::<Run>(object);
             store.wrote(key, entry);

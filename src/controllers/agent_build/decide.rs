@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::failure::{POD_REFUSED, Retry, retry};
 use super::history::{image_of, may_supersede};
 use super::key::BuildKey;
+use super::lingering::Lingering;
 use super::place::Place;
 use super::run::{Run, RunOutcome};
 use crate::api::agent_build::{
@@ -38,6 +39,8 @@ pub enum Wait<'a> {
     Behind(&'a Run),
     /// As many builds run as may.
     Turn,
+    /// The pod of a run of another key has not ended, and could still push the tag.
+    Pod(&'a Lingering),
 }
 
 /// An image of a key that the registry has.

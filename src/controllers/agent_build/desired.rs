@@ -6,6 +6,7 @@ use super::pipeline_run::{self, Build, RunSecrets};
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
 use super::resolve::Resolved;
+use super::run::HELD;
 use super::signing::statement::{Asked, ask};
 use convoke_core::sync::commit::source_at::SourceAt;
 
@@ -37,6 +38,8 @@ pub fn manifest(
     })?;
     if let Some(asked) = provenance {
         ask(&mut run, asked);
+        // It begins with its seal.
+        run["spec"]["status"] = HELD.into();
     }
     Ok(run)
 }

@@ -9,9 +9,7 @@ use super::failure::{POD_REFUSED, TaskRun, failure};
 use super::log_tail::tail;
 use super::place::way_out;
 use super::run::{Run, RunOutcome};
-use crate::api::agent_build::{
-    AgentBuildStatus, BuildFailure, BuildPhase, BuildStep, BuildStrategy,
-};
+use crate::api::agent_build::{AgentBuildStatus, BuildFailure, BuildPhase, BuildStep};
 use crate::cluster::client::{CallError, call};
 
 /// The last lines of a log that are read.
@@ -40,7 +38,6 @@ pub async fn diagnose(
     client: &Client,
     run: &Run,
     old: &AgentBuildStatus,
-    strategy: BuildStrategy,
 ) -> Result<Ended, CallError> {
     let namespace = run.namespace.as_str();
     let told = |failure| Ended { failure, steps: old.steps.clone(), held_up: None };
@@ -81,9 +78,8 @@ pub async fn diagnose(
         Err(error) => return Err(error),
     };
     let mut failure = failure(run, Some(&task));
-    if let Some(failure) = failure.as_mut().filter(|failure| failure.reason == POD_REFUSED)
-        && let Some(way_out) = way_out(strategy, run.is_elsewhere().then_some(namespace))
-    {
+    if let Some(failure) = failure.as_mut().filter(|failure| failure.reason == POD_REFUSED) {
+        let way_out = way_out(run.needs, run.is_elsewhere().then_some(namespace));
         failure.message = format!("{}; {way_out}", failure.message);
     }
     if let (Some(failure), Some(pod)) = (&mut failure, &task.pod)

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
@@ -38,6 +39,8 @@ const MAX_TRIES: usize = 5;
 const MAX_PLACES: usize = 8;
 /// The most runs of a namespace that are looked at at once. The history keeps at most 100.
 const MAX_RUNS: u32 = 250;
+/// The time after which it is tried again to look after runs elsewhere.
+const RETRY: Duration = Duration::from_secs(30);
 /// The time after which it is looked again whether runs are gone. Usually the watch tells it.
 const RECHECK: Duration = Duration::from_secs(10);
 
@@ -132,28 +135,58 @@ impl Controller {
     }
 
     /// Removes the finalizer of a namespace in which an AgentBuild has no runs any more, and makes none. And gives it back one that
-    /// somebody has removed.
-    pub(super) async fn tidy(&self, subject: &Subject<'_>) -> Result<(), CallError> {
+    /// somebody has removed. Nothing waits for any of it.
+    pub(super) async fn tidy(&self, subject: &Subject<'_>) -> Tidied {
         let (key, uid) = (subject.key, subject.entry.uid.as_str());
         let finalizers = &subject.entry.value.facts.finalizers;
-        let here = subject.place.elsewhere();
         let ours = |run: &&Arc<Entry<Run>>| run.value.owner_uid.as_deref() == Some(uid);
         let runs = subject.runs();
         let used: Vec<_> =
             runs.iter().filter(ours).filter(|run| run.value.is_elsewhere()).collect();
         let is_held = |at: &str| places(finalizers).any(|place| place == at);
+        let mut tidied = Tidied::default();
         if let Some(run) = used.iter().find(|run| !is_held(&run.value.namespace)) {
             let at = run.value.namespace.as_str();
-            unless_forbidden(self.hold(key, uid, at).await.map(drop))?;
+            if let Err(error) = self.hold(key, uid, at).await {
+                tidied.failed(format!("it has PipelineRuns in the namespace {at}, and the finalizer that names it cannot be written: {error}"));
+            }
         }
         let is_used = |at: &str| used.iter().any(|run| run.value.namespace == at);
-        let unused = places(finalizers).filter(|at| Some(*at) != here && !is_used(at));
-        for at in unused.take(MAX_PLACES) {
-            // The store may be behind.
-            let left = self.runs_in(at, key, uid).await?;
-            if left.is_some_and(|runs| runs.is_empty()) {
-                unless_forbidden(self.release(key, uid, &[finalizer(at)]).await)?;
+        // The one of the option stays: there the next run may be made.
+        let unused = places(finalizers).filter(|at| !self.owners.is_build_namespace(at));
+        let unused: Vec<_> = unused.filter(|at| !is_used(at)).collect();
+        match self.looks.turn(key, &unused) {
+            Ok(Some(at)) => {
+                let done = self.let_go(at, key, uid).await;
+                let why = done.err().map(|error| {
+                    format!("it cannot be told whether PipelineRuns are left in the namespace {at} of a finalizer, or that cannot be removed: {error}")
+                });
+                if unused.len() > 1 || why.is_some() {
+                    tidied.again = Some(RECHECK);
+                }
+                self.looks.note(key, at, why);
             }
+            Ok(None) => {}
+            Err(left) => tidied.again = Some(left),
+        }
+        if let Some(why) = self.looks.failed(key) {
+            tidied.failed(why);
+        }
+        match self.sweep(key, Some(uid)).await {
+            Ok(again) => tidied.again = tidied.again.into_iter().chain(again).min(),
+            Err(error) => tidied.failed(format!(
+                "PipelineRuns of an AgentBuild of this name that is gone cannot be removed: {error}"
+            )),
+        }
+        tidied
+    }
+
+    /// Removes the finalizer of a namespace, if no runs are left there.
+    async fn let_go(&self, at: &str, key: &Key, uid: &str) -> Result<(), CallError> {
+        // The store may be behind.
+        let left = self.runs_in(at, key, uid).await?;
+        if left.is_some_and(|runs| runs.is_empty()) {
+            self.release(key, uid, &[finalizer(at)]).await?;
         }
         Ok(())
     }
@@ -270,13 +303,34 @@ fn is_of(run: &Run, key: &Key, uid: &str) -> bool {
         && run.owner_uid.as_deref() == Some(uid)
 }
 
-/// A missing right is logged: nothing waits for this.
-fn unless_forbidden(result: Result<(), CallError>) -> Result<(), CallError> {
-    match result {
-        Err(error) if error.is_forbidden() => {
-            tracing::warn!(%error, "the finalizer of an AgentBuild cannot be written");
-            Ok(())
-        }
-        other => other,
+/// What came of looking after runs in other namespaces.
+#[derive(Debug, Default)]
+pub struct Tidied {
+    /// Why some of it came to nothing.
+    pub trouble: Option<String>,
+    /// When to look again.
+    pub again: Option<Duration>,
+}
+
+impl Tidied {
+    fn failed(&mut self, why: String) {
+        self.trouble.get_or_insert(why);
+        self.again = Some(self.again.map_or(RETRY, |again| again.min(RETRY)));
+    }
+}
+
+/// The condition that says what cannot be removed. It is there while that is so.
+pub(super) const CLEANUP_FAILED: &str = "CleanupFailed";
+
+/// (pure) Sets a condition that is there while something is wrong, or removes it.
+pub(super) fn tell_trouble(
+    conditions: &mut Vec<Condition>,
+    kind: &'static str,
+    trouble: Option<&str>,
+    observed: conditions::Observed,
+) {
+    match trouble {
+        Some(message) => observed.set(conditions, kind, "True", kind, message),
+        None => conditions::remove(conditions, kind),
     }
 }

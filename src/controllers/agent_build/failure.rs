@@ -213,8 +213,10 @@ fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
         return Why::new(Infrastructure, &task.reason, task.message.as_str());
     }
     let Some(step) = &task.failed else {
-        let reason = if task.reason.is_empty() { reason } else { &task.reason };
-        let message = if task.message.is_empty() { message } else { &task.message };
+        // All steps may be good, and the run not: a step has left out a result.
+        let is_good = task.reason == "Succeeded";
+        let reason = if task.reason.is_empty() || is_good { reason } else { &task.reason };
+        let message = if task.message.is_empty() || is_good { message } else { &task.message };
         return Why::new(Build, reason, message);
     };
     let (name, code) = (&step.name, step.exit_code);

@@ -107,7 +107,8 @@ pub fn build_key(
     // A build that failed for want of `insecure` or of credentials must run again when they are given. Which credentials they are goes
     // into no image.
     let BuildOutput { registry: _, image, tag: _, insecure, secret_ref } = output;
-    let BuildTrigger { on_commit: _, paths } = trigger;
+    // With `baseImage`, what is appended to has a digest.
+    let BuildTrigger { on_commit: _, paths, base_image: _ } = trigger;
     let tree = source.subfolder_tree.as_deref().ok_or_else(|| KeyError::SubfolderMissing {
         subfolder: subfolder.clone(),
         commit: source.commit.chars().take(12).collect(),

@@ -2,7 +2,7 @@
 //! operator's.
 //!
 //! These ConfigMaps have no label that a watch could select. So they are read when they are needed, and kept for a moment: a
-//! commit that wakes a hundred builds reads each ConfigMap once.
+//! commit that wakes a hundred builds reads each ConfigMap once. Who needs one that is being read waits for that answer.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -42,6 +42,9 @@ struct KeptConfigMap {
 /// A ConfigMap; `None` when there is none of that name.
 type Answer = Option<Arc<KeptConfigMap>>;
 
+/// The place of an answer, with the time of its question. Whoever asks holds it meanwhile.
+type Place = Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>;
+
 /// Why there is no template.
 #[derive(Debug)]
 pub enum LookupError {
@@ -69,7 +72,7 @@ pub struct Lookup {
     operator_namespace: String,
     own_image: OwnImage,
     profile: BuildProfile,
-    kept: Mutex<HashMap<Key, (Instant, Answer)>>,
+    kept: Mutex<HashMap<Key, Place>>,
 }
 
 impl Lookup {
@@ -149,8 +152,11 @@ impl Lookup {
     }
 
     async fn get(&self, key: Key) -> Result<Answer, CallError> {
+        let place = self.place(&key);
+        // A call has a deadline, and so has each reconcile that waits here.
+        let mut kept = place.lock().await;
         let now = Instant::now();
-        if let Some((since, answer)) = self.kept().get(&key)
+        if let Some((since, answer)) = &*kept
             && now.duration_since(*since) < ANSWER_LIFETIME
         {
             return Ok(answer.clone());
@@ -160,16 +166,20 @@ impl Lookup {
             let is_operators = key.namespace == self.operator_namespace;
             Arc::new(read(found, is_operators.then_some(self.profile)))
         });
-        let mut kept = self.kept();
-        if kept.len() >= MAX_KEPT_ANSWERS {
-            kept.retain(|_, (since, _)| now.duration_since(*since) < ANSWER_LIFETIME);
-        }
-        kept.insert(key, (now, answer.clone()));
+        *kept = Some((now, answer.clone()));
         Ok(answer)
     }
 
-    fn kept(&self) -> parking_lot::MutexGuard<'_, HashMap<Key, (Instant, Answer)>> {
-        self.kept.lock()
+    fn place(&self, key: &Key) -> Place {
+        let mut all = self.kept.lock();
+        if all.len() >= MAX_KEPT_ANSWERS {
+            let is_new = |kept: &Option<(Instant, Answer)>| {
+                kept.as_ref().is_some_and(|(since, _)| since.elapsed() < ANSWER_LIFETIME)
+            };
+            // Those that are held are being asked for.
+            all.retain(|_, place| place.try_lock().map_or(true, |kept| is_new(&kept)));
+        }
+        all.entry(key.clone()).or_default().clone()
     }
 }
 

@@ -15,6 +15,7 @@
 mod again;
 pub mod appended;
 mod apply;
+pub mod bases;
 pub mod builder;
 mod credentials;
 pub mod decide;
@@ -25,8 +26,12 @@ pub mod failure;
 pub mod history;
 pub mod internal;
 pub mod key;
+pub mod lingering;
 mod log_tail;
+mod looks;
 pub mod lookup;
+pub mod needs;
+mod orphans;
 pub mod own_image;
 pub mod owners;
 pub mod parameters;
@@ -55,6 +60,7 @@ pub mod tekton;
 pub mod template;
 pub mod template_error;
 pub mod turns;
+mod wall;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +68,8 @@ use std::time::Duration;
 use kube::Client;
 use tokio::task::JoinSet;
 
+use self::bases::Bases;
+use self::looks::Looks;
 use self::lookup::Lookup;
 use self::own_image::OwnImage;
 use self::owners::Owners;
@@ -104,7 +112,7 @@ pub struct Settings {
     pub operator_image: Option<String>,
     /// How steps that build run.
     pub build_profile: BuildProfile,
-    /// The namespace in which Dockerfiles are built, if an option says it.
+    /// The namespace of builds that Pod Security restricted does not admit, if an option says it.
     pub build_namespace: Option<String>,
     /// How many builds run at once.
     pub limits: Limits,
@@ -175,6 +183,8 @@ pub fn start<E: Send + 'static>(
         proofs: proofs.clone(),
         signing,
         asked: Questions::default(),
+        bases: Bases::default(),
+        looks: Looks::default(),
         lags: Debounce::default(),
         rollouts: Rollouts::new(&stores.agents, &stores.mcp_servers, &queue),
     });
@@ -231,6 +241,10 @@ struct Controller {
     signing: Signing,
     /// What registries were asked.
     asked: Questions,
+    /// What the tags of base images name.
+    bases: Bases,
+    /// When it is looked whether runs are left elsewhere.
+    looks: Looks,
     /// Builds whose live object is not the one of their newest commit, and since when.
     lags: Debounce,
     /// What runs the images.

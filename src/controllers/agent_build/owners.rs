@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::needs::Level;
 use super::place::{Place, places};
 use super::run::Run;
 use crate::api::AgentBuild;
-use crate::api::agent_build::BuildStrategy;
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Entry, Key, Store};
 
@@ -24,10 +24,24 @@ impl Owners {
         Self { builds, build_namespace }
     }
 
-    /// Where the next run of an AgentBuild with this strategy is made.
+    /// Where the next run of an AgentBuild is made whose pod needs this level of Pod Security.
     #[must_use]
-    pub fn place(&self, key: &Key, strategy: BuildStrategy) -> Place {
-        Place::new(&key.namespace, strategy, self.build_namespace.as_deref())
+    pub fn place(&self, key: &Key, needs: Level) -> Place {
+        Place::new(&key.namespace, needs, self.build_namespace.as_deref())
+    }
+
+    /// Whether runs of all AgentBuilds may be made in a namespace.
+    #[must_use]
+    pub fn is_build_namespace(&self, at: &str) -> bool {
+        self.build_namespace.as_deref() == Some(at)
+    }
+
+    /// The runs in the namespace of `--build-namespace` that name an AgentBuild of another one, whatever its UID is.
+    #[must_use]
+    pub fn in_build_namespace(&self, store: &Store<Run>, key: &Key) -> Vec<Arc<Entry<Run>>> {
+        let Some(at) = self.build_namespace.as_deref() else { return Vec::new() };
+        let found = store.found(at, &key.to_string()).into_iter().map(|(_, run)| run);
+        found.filter(|run| run.value.is_elsewhere()).collect()
     }
 
     /// The AgentBuild of a run, if it has one and the run is where its runs may be.
@@ -47,7 +61,7 @@ impl Owners {
     /// takes the finalizer away does not get more turns.
     #[must_use]
     pub fn counts_for(&self, run: &Run) -> Option<Key> {
-        if run.is_elsewhere() && self.build_namespace.as_deref() == Some(run.namespace.as_str()) {
+        if run.is_elsewhere() && self.is_build_namespace(&run.namespace) {
             return Some(Key::new(run.home.as_str(), run.owner_name.clone()?));
         }
         self.of(run)

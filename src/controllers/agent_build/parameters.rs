@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::pipeline::{Overrides, may_set};
+use super::pipeline::{Overrides, says_what_runs};
 use super::profile::BuildProfile;
 use super::resolve_template::{Bound, Inputs};
 use super::template::{
@@ -144,7 +144,7 @@ impl<'a> Levels<'a> {
                         "the step has credentials (workspace {workspace}), so only the template sets its parameters"
                     );
                     errors.push(TemplateError::ParameterNotAllowed { place: place(), name, why });
-                } else if profile != BuildProfile::Baseline && !may_set(&name) {
+                } else if profile != BuildProfile::Baseline && !says_what_runs(&name) {
                     let why = format!(
                         "the step runs with the operator's --build-profile={profile}, so only the template sets it"
                     );

@@ -17,6 +17,8 @@ use crate::api::build_pipeline::{
 
 /// The parameters from the spec that it may set: two steps may build two Dockerfiles. All others of [`FROM_SPEC`] say which build it is.
 const OVERRIDABLE: [&str; 2] = [DOCKERFILE, "build-args"];
+/// The command that tests an image.
+const TEST_COMMAND: &str = "test-command";
 /// The path of a Dockerfile.
 const DOCKERFILE: &str = "dockerfile";
 /// The workspaces with credentials.
@@ -105,6 +107,13 @@ fn is_set_by_convoke(name: &str) -> bool {
 #[must_use]
 pub fn may_set(name: &str) -> bool {
     OVERRIDABLE.contains(&name)
+}
+
+/// Whether a parameter says what a step runs of the source or of the image, and not which program runs it. An AgentBuild may set it where the
+/// operator's build profile gives the step privileges.
+#[must_use]
+pub fn says_what_runs(name: &str) -> bool {
+    may_set(name) || name == TEST_COMMAND
 }
 
 /// The workspace with credentials of a step, by the names of its workspaces.

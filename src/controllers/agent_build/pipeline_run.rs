@@ -15,8 +15,9 @@ use super::run::HELD;
 use super::stage::{Stage, parameter_name, parameter_reference};
 use super::template::{
     BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, SBOM_RESULT, URL_RESULT,
-    WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
+    WORKSPACE_AFTER_BUILD, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
+use super::wall::walled;
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::keys;
 use crate::registry::Reference;
@@ -164,7 +165,7 @@ pub fn workspaces_with_credentials(
     template: &ResolvedTemplate,
 ) -> Vec<&'static str> {
     let (git, push) = (access.has_secrets(), spec.output.secret_ref.is_some());
-    let steps: Vec<_> = template.steps.iter().collect();
+    let steps: Vec<_> = template.steps.iter().map(|step| &step.stage).collect();
     let all = [(git, WORKSPACE_GIT_AUTH), (push, WORKSPACE_PUSH_AUTH)];
     let used = all.into_iter().filter(|(has, name)| *has && uses(&steps, name));
     used.map(|(_, name)| name).collect()
@@ -242,19 +243,24 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
     if let Some((step, name)) = unset {
         return Err(SpecError::MissingParameter { step: step.name.clone(), name: name.clone() });
     }
-    // All steps are in one pod: a folder of its own is enough, and needs no storage class.
+    // All steps are in one pod: folders of its own are enough, and need no storage class.
     let run = name_of(*at, &Owner { namespace, name, uid }, key, *attempt);
-    let is_shared = uses(&steps, WORKSPACE_SOURCE);
-    let mut workspaces: Vec<_> =
-        is_shared.then(|| json!({"name": WORKSPACE_SOURCE, "emptyDir": {}})).into_iter().collect();
+    let stages = walled(steps.iter().map(|step| &step.stage));
+    let stages: Vec<&Stage> = stages.iter().map(AsRef::as_ref).collect();
+    let folders = [WORKSPACE_SOURCE, WORKSPACE_AFTER_BUILD].into_iter();
+    let mut workspaces: Vec<_> = folders
+        .filter(|name| uses(&stages, name))
+        .map(|name| json!({"name": name, "emptyDir": {}}))
+        .collect();
+    let shared = workspaces.len();
     let with_credentials = secrets.iter().flat_map(|secrets| {
-        let used = secrets.workspaces.iter().filter(|name| uses(&steps, name));
+        let used = secrets.workspaces.iter().filter(|name| uses(&stages, name));
         used.map(|name| json!({"name": name, "secret": {"secretName": secret_name(&run, secrets, name)}}))
     });
     workspaces.extend(with_credentials);
     let names: Vec<_> = workspaces.iter().map(|workspace| workspace["name"].clone()).collect();
     // Tekton begins when they are there.
-    let status = (names.len() > usize::from(is_shared)).then_some(HELD);
+    let status = (names.len() > shared).then_some(HELD);
     let mut annotations = Map::new();
     annotations.insert(BUILD_KEY.into(), key.as_str().into());
     annotations.insert(keys::COMMIT.into(), source.commit.as_str().into());
@@ -272,7 +278,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
                     json!({"name": name, "type": declared})
                 }).collect::<Vec<_>>(),
                 "workspaces": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
-                "tasks": [task(&steps, &types, &names)],
+                "tasks": [task(&steps, &stages, &types, &names)],
                 "results": results,
             },
             "workspaces": workspaces,
@@ -294,7 +300,8 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
 }
 
 /// Whether all conditions of a step hold.
-pub(super) fn runs(step: &ResolvedStep, values: &BTreeMap<&'static str, ParameterValue>) -> bool {
+#[must_use]
+pub fn runs(step: &ResolvedStep, values: &BTreeMap<&'static str, ParameterValue>) -> bool {
     step.when.iter().all(|when| {
         let value = |name: &str| match values.get(name) {
             Some(ParameterValue::Text(text)) => Ok(text.clone()),
@@ -306,8 +313,8 @@ pub(super) fn runs(step: &ResolvedStep, values: &BTreeMap<&'static str, Paramete
 }
 
 /// Whether one of these steps has a workspace.
-fn uses(steps: &[&ResolvedStep], workspace: &str) -> bool {
-    steps.iter().any(|step| step.stage.workspaces.contains_key(workspace))
+fn uses(stages: &[&Stage], workspace: &str) -> bool {
+    stages.iter().any(|stage| stage.workspaces.contains_key(workspace))
 }
 
 /// Hash of what a template gives to the build of a spec: its steps that run.
@@ -318,10 +325,8 @@ pub fn template_hash(template: &ResolvedTemplate, spec: &AgentBuildSpec, registr
 }
 
 /// The values of [`FROM_SPEC`] that conditions may ask for. All of them are part of the build key.
-pub(super) fn key_values(
-    spec: &AgentBuildSpec,
-    registry: &str,
-) -> BTreeMap<&'static str, ParameterValue> {
+#[must_use]
+pub fn key_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static str, ParameterValue> {
     let text = |text: &str| ParameterValue::Text(text.to_owned());
     let mut values = BTreeMap::from([
         ("subfolder", text(&spec.source.subfolder)),
@@ -396,7 +401,7 @@ fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, S
 }
 
 /// The tag with `{commit}` and `{short}` (7 digits) replaced.
-fn tag(pattern: &str, commit: &str) -> Result<String, SpecError> {
+pub(super) fn tag(pattern: &str, commit: &str) -> Result<String, SpecError> {
     let tag =
         pattern.replace("{commit}", commit).replace("{short}", commit.get(..7).unwrap_or(commit));
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -409,15 +414,16 @@ fn tag(pattern: &str, commit: &str) -> Result<String, SpecError> {
 /// The name of the Task.
 const TASK: &str = "build";
 
-/// The Task: the steps of all, one after the other, in one pod. `workspaces` are the names of those that the run has.
+/// The Task: the steps of all, one after the other, in one pod. `stages` are what they give to it, and `workspaces` are the names of those that the run has.
 fn task(
     steps: &[&ResolvedStep],
+    stages: &[&Stage],
     types: &BTreeMap<&str, ParameterType>,
     workspaces: &[Value],
 ) -> Value {
     let bound_workspaces: Vec<_> =
         workspaces.iter().map(|name| json!({"name": name, "workspace": name})).collect();
-    let stages = || steps.iter().map(|step| &step.stage);
+    let stages = || stages.iter().copied();
     // A later one has the same under the same name.
     let shared = |of: fn(&Stage) -> &BTreeMap<String, Value>| -> Vec<&Value> {
         stages().flat_map(of).collect::<BTreeMap<_, _>>().into_values().collect()

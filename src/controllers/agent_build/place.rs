@@ -9,9 +9,10 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::key::BuildKey;
+use super::needs::Level;
 use super::pipeline_run::{BUILD_KEY, Build, MAX_NAME, OWNER_KIND, run_name};
 use super::run::Run;
-use crate::api::agent_build::{AgentBuildStatus, BuildStrategy};
+use crate::api::agent_build::AgentBuildStatus;
 use crate::api::{API_VERSION, keys};
 use crate::cluster::meta::hex8;
 use convoke_core::text::is_dns_label;
@@ -27,12 +28,18 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of builds of this strategy, of an AgentBuild in the namespace `home`. `build_namespace` is `--build-namespace`. A build
-    /// without a Dockerfile needs no privileges, and stays at home.
+    /// The place of builds whose pods need this level of Pod Security, of an AgentBuild in the namespace `home`. `build_namespace` is
+    /// `--build-namespace`. What passes "restricted" stays at home.
     #[must_use]
-    pub fn new(home: &str, strategy: BuildStrategy, build_namespace: Option<&str>) -> Self {
-        let at = build_namespace.filter(|at| strategy == BuildStrategy::Dockerfile && *at != home);
+    pub fn new(home: &str, needs: Level, build_namespace: Option<&str>) -> Self {
+        let at = build_namespace.filter(|at| needs > Level::Restricted && *at != home);
         Self { home: home.to_owned(), at: at.map(str::to_owned) }
+    }
+
+    /// The namespace of the AgentBuild.
+    #[must_use]
+    pub fn at_home(home: &str) -> Self {
+        Self { home: home.to_owned(), at: None }
     }
 
     /// The namespace.
@@ -160,24 +167,21 @@ pub fn of_status<'a>(
     }
 }
 
-/// What helps when Pod Security refuses the pod of a build in its namespace: `at` another one than that of the AgentBuild, or at home.
+/// What helps when Pod Security refuses the pod of a build that needs this level: `at` another namespace than that of the AgentBuild, or at home.
 #[must_use]
-pub fn way_out(strategy: BuildStrategy, at: Option<&str>) -> Option<String> {
-    match (strategy, at) {
-        (BuildStrategy::Append, _) => Some(
-            "Pod Security restricted admits it without a step that runs as root, such as one that tests the image, and with \
-             set-security-context: \"true\" in Tekton's ConfigMap feature-flags; otherwise the namespace of the AgentBuild must admit baseline"
-                .into(),
+pub fn way_out(needs: Level, at: Option<&str>) -> String {
+    match (needs, at) {
+        (Level::Restricted, _) => {
+            "Pod Security restricted admits its steps, and the containers of Tekton with set-security-context: \"true\" in its ConfigMap \
+             feature-flags; otherwise the namespace of the AgentBuild must admit baseline"
+                .into()
+        }
+        (_, None) => format!(
+            "its steps run where Pod Security admits {needs}: name such a namespace with --build-namespace of the operator, or use \
+             strategy: Append without a step that runs as root, such as one that tests the image"
         ),
-        (BuildStrategy::Dockerfile, None) => Some(
-            "a Dockerfile is built where Pod Security admits it, that is from baseline on: name such a namespace with --build-namespace of \
-             the operator, or use strategy: Append"
-                .into(),
-        ),
-        (BuildStrategy::Dockerfile, Some(at)) => {
-            Some(format!(
-                "the namespace {at} of --build-namespace must admit Pod Security baseline, or privileged with another --build-profile"
-            ))
+        (_, Some(at)) => {
+            format!("the namespace {at} of --build-namespace must admit Pod Security {needs}")
         }
     }
 }

@@ -98,6 +98,13 @@ impl BuildProblem {
         Self::of_cluster("InternalError", "this machine gives no random numbers".into())
     }
 
+    /// The key is not known with which runs are sealed that are to be attested.
+    #[must_use]
+    pub fn no_seal() -> Self {
+        let message = "mode asks for provenance, and the operator's Secret convoke-hmac cannot be read yet: its log says why";
+        Self::of_cluster("SealKeyMissing", message.into())
+    }
+
     /// No step takes the credentials for the registry.
     #[must_use]
     pub fn push_auth_unused(mode: &str) -> Self {
@@ -105,6 +112,13 @@ impl BuildProblem {
             "spec.output.secretRef is set, but no step of template {mode} has the workspace {WORKSPACE_PUSH_AUTH}"
         );
         Self::of_spec("CredentialsUnused", message)
+    }
+
+    /// With `trigger.baseImage`: it is not known what the tag of the base image names.
+    #[must_use]
+    pub fn base_image_unknown(why: &str) -> Self {
+        let message = format!("it is not known which image spec.append.baseImage names: {why}");
+        Self::of_cluster("BaseImageUnknown", message)
     }
 
     /// Tekton gives no pod a user namespace.

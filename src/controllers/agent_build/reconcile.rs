@@ -7,20 +7,23 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Controller;
-use super::again::next;
+use super::again::{next, sooner};
 use super::apply::{create, remove};
+use super::bases;
 use super::credentials;
 use super::decide::{self, Asked, Candidate, Decision, Found, Trigger, Wait};
 use super::desired::manifest;
 use super::diagnose::{Ended, diagnose};
+use super::elsewhere::{CLEANUP_FAILED, tell_trouble};
 use super::history::{is_surplus, records, take_what_ended, unattested};
 use super::key::BuildKey;
+use super::needs;
 use super::owners::Owners;
 use super::pipeline_run::{RunSecrets, repository};
 use super::place::{self, Place};
 use super::problem::BuildProblem;
 use super::repository::Poll;
-use super::resolve::{Resolved, Source};
+use super::resolve::{Resolved, Source, live_object};
 use super::run::Run;
 use super::signing::asks_for_provenance;
 use super::status::{self, Finding, KeyFinding, UnknownSource};
@@ -28,6 +31,7 @@ use super::tekton::TektonState;
 use crate::api::agent_build::{AgentBuildStatus, BuildFailure};
 use crate::api::{AgentBuild, keys};
 use crate::cluster::client::CallError;
+use crate::cluster::conditions;
 use crate::cluster::live::Managed;
 use crate::cluster::status::Target;
 use crate::cluster::store::{Entry, Key};
@@ -51,6 +55,10 @@ pub struct Subject<'a> {
     pub place: Place,
     /// Whose a run is.
     pub owners: &'a Owners,
+    /// Why some runs in other namespaces cannot be looked after.
+    pub trouble: Option<String>,
+    /// Why it is not known what the tag of the base image names, if an older answer counts.
+    pub stale: Option<String>,
 }
 
 impl Subject<'_> {
@@ -136,40 +144,72 @@ impl Controller {
         let Some(entry) = self.builds.get(key) else {
             self.lags.hold(key, false, Instant::now());
             self.asked.forget(key);
-            return Ok((Next::Forget, Turn::No));
+            self.looks.forget(key);
+            let again = self.sweep(key, None).await?;
+            return Ok((sooner(Next::Forget, again), Turn::No));
         };
         if entry.value.facts.deleting {
             return self.part(key, &entry).await.map(|next| (next, Turn::No));
         }
         let Some(build) = live_object(key, &entry) else { return Ok((Next::Settled, Turn::No)) };
+        let pinned;
         let old = build.status.clone().unwrap_or_default();
         let tekton = self.tekton.state();
-        let place = self.owners.place(key, build.spec.strategy);
-        let owners = &*self.owners;
-        let mut subject = Subject { key, entry: &entry, build: &build, old, tekton, place, owners };
+        let (place, owners) = (Place::at_home(&key.namespace), &*self.owners);
+        let (entry, build, trouble, stale) = (&entry, &*build, None, None);
+        let mut subject = Subject { key, entry, build, old, tekton, place, owners, trouble, stale };
 
         self.remove_pending(&subject).await?;
-        self.tidy(&subject).await?;
+        let tidied = self.tidy(&subject).await;
+        subject.trouble = tidied.trouble;
+        let unknown = match self.pinned(&subject).await {
+            Ok(None) => None,
+            Ok(Some(found)) => {
+                pinned = found.build;
+                (subject.build, subject.stale) = (&pinned, found.stale);
+                None
+            }
+            Err(problem) => Some(problem),
+        };
+        let (next, turn) = self.go_on(&mut subject, unknown).await?;
+        Ok((sooner(next, tidied.again), turn))
+    }
 
+    /// `unknown`: why it is not known what the base image is.
+    async fn go_on(
+        &self,
+        subject: &mut Subject<'_>,
+        unknown: Option<BuildProblem>,
+    ) -> Result<(Next, Turn), CallError> {
         // Resolve, and validate what is found.
-        let (source, access) = match self.resolve_source(&subject) {
+        let (source, access) = match self.resolve_source(subject) {
             Source::Known(source, access) => (source, access),
             Source::Lagging(left) => return Ok((Next::After(left), Turn::No)),
             Source::Unknown(finding) => {
-                return self.idle(&subject, &finding).await.map(|next| (next, Turn::No));
+                return self.idle(subject, &finding).await.map(|next| (next, Turn::No));
             }
         };
-        let resolved = match self.resolve(&subject, &source, access).await? {
+        let resolved = match unknown {
+            None => self.resolve(subject, &source, access).await?,
+            Some(problem) => Err(problem),
+        };
+        let resolved = match resolved {
             Ok(resolved) => resolved,
             Err(problem) => {
-                let next = self.tell(&subject, &Finding::Broken(problem)).await?;
-                return Ok((next, Turn::No));
+                // What was built in good order is attested all the same.
+                let left = self.attest(subject).await;
+                let next = self.tell(subject, &Finding::Broken(problem)).await?;
+                return Ok((sooner(next, left.again), Turn::No));
             }
         };
 
+        let (template, registry) = (&resolved.template, &resolved.registry);
+        let needs = needs::of_template(template, &subject.build.spec, registry);
+        subject.place = self.owners.place(subject.key, needs);
+
         // Desired, apply, status. A build that waits for its turn says so first.
         loop {
-            match self.step(&subject, &source, &resolved).await? {
+            match self.step(subject, &source, &resolved).await? {
                 Step::Queued(status) => subject.old = *status,
                 Step::Done(next, turn) => return Ok((next, turn)),
             }
@@ -189,10 +229,7 @@ impl Controller {
         let mut runs: Vec<_> = entries.iter().map(|entry| &entry.value).collect();
         let newest = subject.candidate(key, &runs, None).newest();
         let Ended { failure, steps, held_up } = match newest {
-            Some(run) => {
-                let strategy = subject.build.spec.strategy;
-                diagnose(&self.client, run, &subject.old, strategy).await?
-            }
+            Some(run) => diagnose(&self.client, run, &subject.old).await?,
             None => Ended::default(),
         };
         let candidate = subject.candidate(key, &runs, failure.as_ref());
@@ -201,6 +238,11 @@ impl Controller {
         if decide::is_untouched(&subject.old, &candidate, &decision) {
             found = self.find_image(subject, source, resolved).await;
             decision = found.as_ref().map_or(decision, Decision::Found);
+        }
+        let pod;
+        if matches!(decision, Decision::Enqueue(_) | Decision::Create(_)) {
+            pod = self.lingering(subject, source, resolved, &runs).await?;
+            decision = pod.as_ref().map_or(decision, |pod| Decision::Wait(Wait::Pod(pod)));
         }
         if let Decision::Show(run) = decision
             && subject.old.built_key.as_deref() != Some(key.as_str())
@@ -290,6 +332,9 @@ impl Controller {
         let Some(runs) = subject.tekton.runs() else { return Ok(Ok(None)) };
         self.turns.note(subject.key, queued(&subject.old));
         let Some(starting) = self.turns.take(subject.key, runs) else { return Ok(Ok(None)) };
+        if resolved.template.provenance && self.proofs.seals().is_none() {
+            return Ok(Err(BuildProblem::no_seal()));
+        }
         match self.settle(subject).await? {
             Ok(true) => {}
             Ok(false) => return Ok(Ok(None)),
@@ -308,16 +353,24 @@ impl Controller {
         let created = create(&self.client, runs, subject.place.namespace(), manifest).await;
         drop(starting);
         match created {
-            Ok(run)
+            Ok((run, made))
                 if run.value.held
                     && decide::is_ours(&run.value, &subject.entry.uid, &resolved.key) =>
             {
+                if !made {
+                    // Somebody else may have made it, to get its Secrets or its seal.
+                    self.give_up(subject, &run).await?;
+                    return Ok(Ok(None));
+                }
                 let begun = self.begin(subject, &run, &credentials).await?;
                 Ok(begun.map(|()| Some(run)))
             }
-            Ok(run) => Ok(Ok(Some(run))),
+            Ok((run, _)) => Ok(Ok(Some(run))),
             Err(error)
-                if error.is_forbidden() || error.is_invalid() || error.is_webhook_failure() =>
+                if error.is_forbidden()
+                    || error.is_invalid()
+                    || error.is_denied()
+                    || error.is_webhook_failure() =>
             {
                 Ok(Err(BuildProblem::run_refused(&error)))
             }
@@ -337,9 +390,10 @@ impl Controller {
         finding: &Finding<'_>,
     ) -> Result<(AgentBuildStatus, Next), CallError> {
         let (meta, builder) = (&subject.build.metadata, subject.tekton.builder());
-        let new = status::status(&subject.old, meta, finding, builder, Timestamp::now());
+        let mut new = status::status(&subject.old, meta, finding, builder, Timestamp::now());
+        let next = bases::note(&subject.build.spec, &mut new, next(finding, Timestamp::now()));
         let new = self.write(subject, new).await?;
-        Ok((new, next(finding, Timestamp::now())))
+        Ok((new, next))
     }
 
     /// Step "status" of a build whose source is not known. A run that is under way is followed to its end.
@@ -351,9 +405,7 @@ impl Controller {
             Some((key, run, repository(spec, &registry)))
         });
         let Ended { failure, steps, held_up } = match &under_way {
-            Some((_, run, _)) => {
-                diagnose(&self.client, &run.value, &subject.old, spec.strategy).await?
-            }
+            Some((_, run, _)) => diagnose(&self.client, &run.value, &subject.old).await?,
             None => Ended::default(),
         };
         let cancels = |key: &BuildKey, run: &Run| {
@@ -416,6 +468,11 @@ impl Controller {
         new.history = records(&new.history, runs.iter().map(|run| &run.value), &build.spec.history);
         take_what_ended(&mut new, old);
         self.rollouts.tell(key, build.metadata.generation.unwrap_or_default(), &mut new);
+        let generation = build.metadata.generation.unwrap_or_default();
+        let observed = conditions::Observed { generation, now: Timestamp::now() };
+        for (kind, why) in [(CLEANUP_FAILED, &subject.trouble), (bases::STALE, &subject.stale)] {
+            tell_trouble(&mut new.conditions, kind, why.as_deref(), observed);
+        }
         new.build_namespace = place::of_status(&new, old, runs.iter().map(|run| &run.value));
         let target =
             Target { client: &self.client, store: self.builds.as_ref(), key, uid: &entry.uid };
@@ -434,14 +491,4 @@ impl Controller {
 /// Since when a build waits for its turn.
 pub fn queued(status: &AgentBuildStatus) -> Option<Timestamp> {
     status.queued_at.as_deref()?.parse().ok()
-}
-
-/// The object of an entry; `None` when it does not parse.
-fn live_object(key: &Key, entry: &Entry<Managed<AgentBuild>>) -> Option<Arc<AgentBuild>> {
-    let object = entry.value.object();
-    if object.is_none() {
-        let error = entry.value.parse_error();
-        tracing::warn!(object = %key, error, "this AgentBuild does not parse");
-    }
-    object
 }

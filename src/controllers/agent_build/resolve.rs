@@ -21,7 +21,7 @@ use crate::api::agent_build::AgentBuildSpec;
 use crate::api::{AgentBuild, GitSync, Kind, Mark, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::live::Managed;
-use crate::cluster::store::Key;
+use crate::cluster::store::{Entry, Key};
 use crate::sync::credentials::Access;
 use crate::sync::published::build_sources::KnownSource;
 use convoke_core::sync::commit::source_at::SourceAt;
@@ -56,6 +56,19 @@ pub struct Resolved {
 fn lags(live: &Managed<AgentBuild>, source: &SourceAt) -> bool {
     let have = live.facts.annotations.get(keys::APPLIED);
     source.applied.as_ref().is_some_and(|want| have != Some(want.as_str()))
+}
+
+/// The object of an entry; `None` when it does not parse.
+pub(super) fn live_object(
+    key: &Key,
+    entry: &Entry<Managed<AgentBuild>>,
+) -> Option<Arc<AgentBuild>> {
+    let object = entry.value.object();
+    if object.is_none() {
+        let error = entry.value.parse_error();
+        tracing::warn!(object = %key, error, "this AgentBuild does not parse");
+    }
+    object
 }
 
 impl Controller {

@@ -15,9 +15,11 @@ use super::profile::BuildProfile;
 use super::stage::{Stage, stage};
 use super::template::{
     DIGEST_RESULTS, FROM_SPEC, ParameterValue, STEP_KEY, StepSource, Template, TemplateStep,
-    VERSION_KEY, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE, When, is_version,
+    VERSION_KEY, WORKSPACE_AFTER_BUILD, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
+    When, is_version,
 };
 use super::template_error::TemplateError;
+use super::wall;
 use crate::api::agent_build::AgentBuildSpec;
 
 /// A template whose steps and parameters are known. Only the values from the spec are missing.
@@ -379,7 +381,7 @@ fn disagreements(steps: &[ResolvedStep]) -> Vec<TemplateError> {
             .chain(workspaces.iter().map(|(name, item)| ("workspace", name.as_str(), item)));
         for (kind, name, item) in shared {
             let before = *seen.entry((kind, name)).or_insert((&step.name, Some(item)));
-            if before.1 != Some(item) {
+            if !before.1.is_some_and(|before| agree(before, item)) {
                 errors.push(disagreement(before.0, &step.name, kind, name));
             }
         }
@@ -391,7 +393,21 @@ fn disagreements(steps: &[ResolvedStep]) -> Vec<TemplateError> {
             }
         }
     }
+    let mut filling = steps.iter().filter(|step| wall::fills(&step.stage));
+    if let (Some(one), Some(other)) = (filling.next(), filling.next()) {
+        errors.push(disagreement(&one.name, &other.name, "workspace", WORKSPACE_AFTER_BUILD));
+    }
     errors
+}
+
+/// Whether two declarations of one name fit together. Each may say which step gives the value of a result: the last one counts.
+fn agree(one: &Value, other: &Value) -> bool {
+    let of = |item: &Value| {
+        let mut item = item.clone();
+        item.as_object_mut().and_then(|item| item.remove("value"));
+        item
+    };
+    of(one) == of(other)
 }
 
 fn disagreement(one: &str, other: &str, kind: &str, name: &str) -> TemplateError {
@@ -428,7 +444,8 @@ fn workspace_problems(step: &TemplateStep, task_spec: &Value) -> Vec<TemplateErr
     let mut errors = Vec::new();
     for workspace in wanted {
         let name = workspace.get("name").and_then(Value::as_str).unwrap_or_default();
-        if name != WORKSPACE_SOURCE && workspace.get("optional") != Some(&Value::Bool(true)) {
+        let is_there = [WORKSPACE_SOURCE, WORKSPACE_AFTER_BUILD].contains(&name);
+        if !is_there && workspace.get("optional") != Some(&Value::Bool(true)) {
             errors.push(TemplateError::MissingWorkspace {
                 step: step.name.clone(),
                 name: name.to_owned(),

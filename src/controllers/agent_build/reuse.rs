@@ -19,6 +19,7 @@ use super::reconcile::Subject;
 use super::registry_auth::{AUTHORITIES, CONFIG};
 use super::resolve::Resolved;
 use super::run::{Run, RunOutcome};
+use super::signing::seal::SealKey;
 use crate::cluster::client::jitter;
 use crate::controllers::inputs::key;
 use crate::registry::client::Options;
@@ -34,7 +35,7 @@ const MAX_WAIT_FOR_KEY: Duration = Duration::from_secs(5);
 /// The pause between two tries to get the key.
 const KEY_PAUSE: Duration = Duration::from_secs(60);
 
-/// The operator's key of proofs.
+/// The operator's keys of proofs and seals.
 pub struct Proofs {
     client: Client,
     operator_namespace: String,
@@ -47,7 +48,7 @@ enum KeyState {
     Starting,
     /// It cannot be read now.
     None,
-    Known(Arc<ProofKey>),
+    Known(Arc<ProofKey>, Arc<SealKey>),
 }
 
 impl Proofs {
@@ -61,7 +62,8 @@ impl Proofs {
         loop {
             match key::obtain(&self.client, &self.operator_namespace).await {
                 Ok(key) => {
-                    self.key.send_replace(KeyState::Known(Arc::new(ProofKey::of(&key))));
+                    let (proofs, seals) = (ProofKey::of(&key), SealKey::of(&key));
+                    self.key.send_replace(KeyState::Known(Arc::new(proofs), Arc::new(seals)));
                     return;
                 }
                 Err(error) => {
@@ -86,7 +88,15 @@ impl Proofs {
 
     fn key(&self) -> Option<Arc<ProofKey>> {
         match &*self.key.borrow() {
-            KeyState::Known(key) => Some(key.clone()),
+            KeyState::Known(key, _) => Some(key.clone()),
+            KeyState::Starting | KeyState::None => None,
+        }
+    }
+
+    /// The key of seals, once it is known.
+    pub(super) fn seals(&self) -> Option<Arc<SealKey>> {
+        match &*self.key.borrow() {
+            KeyState::Known(_, key) => Some(key.clone()),
             KeyState::Starting | KeyState::None => None,
         }
     }
@@ -243,27 +253,46 @@ impl Controller {
         registry: &str,
         total: Duration,
     ) -> Result<(Image, Registry), Nothing> {
-        let output = &subject.build.spec.output;
         let image = repository(&subject.build.spec, registry);
         let image: Image = image.parse().map_err(Nothing::Known)?;
+        let client = self.client_of(subject, registry, &image, total).await?;
+        Ok((image, client))
+    }
+
+    /// The client of the registry of an image: that of a build, or its base image. `registry` is that of the build.
+    pub(super) async fn client_of(
+        &self,
+        subject: &Subject<'_>,
+        registry: &str,
+        image: &Image,
+        total: Duration,
+    ) -> Result<Registry, Nothing> {
+        let output = &subject.build.spec.output;
+        let ours: Image =
+            repository(&subject.build.spec, registry).parse().map_err(Nothing::Known)?;
+        let is_near = ours.is_beside(image);
         let mut credentials = Credentials::default();
         if output.secret_ref.is_some() {
             let files = self.of_registry(subject, registry).await;
             let files = files.map_err(|error| Nothing::Known(error.to_string()))?;
             if let Some(config) = files.get(CONFIG) {
                 credentials.login =
-                    auth::login(config.get().as_bytes(), &image).map_err(Nothing::Known)?;
+                    auth::login(config.get().as_bytes(), image).map_err(Nothing::Known)?;
             }
-            credentials.roots = files.get(AUTHORITIES).map(|pem| pem.get().clone().into_bytes());
+            // An authority is for the registries that the credentials are for.
+            if is_near || !credentials.login.is_anonymous() {
+                let authorities = files.get(AUTHORITIES);
+                credentials.roots = authorities.map(|pem| pem.get().clone().into_bytes());
+            }
         }
-        let options = Options { plain_http: output.insecure, credentials, total };
+        let plain_http = output.insecure && is_near;
+        let options = Options { plain_http, credentials, total };
         // Only for the internal one the policy of addresses has an exception.
         let internal = self.internal_registry.as_deref();
-        let is_internal =
-            internal.is_some_and(|internal| internal::is_same(internal, registry, output.insecure));
+        let is_internal = internal
+            .is_some_and(|internal| internal::is_same(internal, image.registry(), plain_http));
         let dialler = if is_internal { &self.to_registries } else { &self.dialler };
-        let registry = Registry::new(dialler.clone(), image.clone(), options)?;
-        Ok((image, registry))
+        Ok(Registry::new(dialler.clone(), image.clone(), options)?)
     }
 }
 

@@ -7,8 +7,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+use super::needs::{self, Level};
 use super::pipeline_run::{ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, without_tag};
 use super::place::owner_elsewhere;
+use super::signing::seal::{self, SEAL};
 use super::signing::statement;
 use super::template::{BASE_RESULT, DIGEST_RESULTS, SBOM_RESULT, URL_RESULT};
 use crate::api::keys;
@@ -40,6 +42,8 @@ pub struct Run {
     pub attempt: u32,
     /// Registry and name of the image that it was asked for.
     pub image: Option<String>,
+    /// The tag that it pushes.
+    pub tag: Option<String>,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// When Tekton began.
@@ -62,6 +66,12 @@ pub struct Run {
     pub base_digest: Option<String>,
     /// The digest of the list of packages that is attached to the image, if it tells one.
     pub sbom_digest: Option<String>,
+    /// What Pod Security must admit for its pod.
+    pub needs: Level,
+    /// The hash of its spec, if it is to be attested.
+    pub spec: Option<String>,
+    /// What says that the operator has made it with that spec.
+    pub seal: Option<String>,
     /// How it stands.
     pub outcome: RunOutcome,
 }
@@ -134,7 +144,8 @@ impl Run {
         let elsewhere = owner_elsewhere(meta, key.as_deref(), attempt).filter(|_| owner.is_none());
         let owner = owner.or_else(|| elsewhere.map(|owner| (owner.uid, owner.name)));
         let namespace = meta.namespace.clone().unwrap_or_default();
-        let waits = statement::is_asked(&object.data["spec"]) && annotation(PROVENANCE).is_none();
+        let is_asked = statement::is_asked(&object.data["spec"]);
+        let waits = is_asked && annotation(PROVENANCE).is_none();
         Self {
             name: meta.name.clone().unwrap_or_default(),
             home: elsewhere.map_or_else(|| namespace.clone(), |owner| owner.namespace.to_owned()),
@@ -144,6 +155,7 @@ impl Run {
             key,
             commit: annotation(keys::COMMIT),
             attempt,
+            tag: parameter(&object.data["spec"], "tag"),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             began: time("startTime"),
             ended: time("completionTime"),
@@ -157,6 +169,9 @@ impl Run {
             task_run: task_run(status).map(str::to_owned),
             base_digest: digest(status, BASE_RESULT),
             sbom_digest: digest(status, SBOM_RESULT),
+            needs: needs::of_run(&object.data["spec"]),
+            spec: is_asked.then(|| seal::hash(&object.data["spec"])),
+            seal: annotation(SEAL),
             outcome: match outcome(status, image.as_deref()) {
                 RunOutcome::Built { digest } if waits => RunOutcome::Unattested { digest },
                 outcome => outcome,
@@ -180,6 +195,7 @@ impl Run {
             commit: None,
             attempt: 1,
             image: Some("r/i".into()),
+            tag: None,
             created: None,
             began: None,
             ended: None,
@@ -191,6 +207,9 @@ impl Run {
             task_run: None,
             base_digest: None,
             sbom_digest: None,
+            needs: Level::Baseline,
+            spec: None,
+            seal: None,
             outcome,
         }
     }
@@ -218,6 +237,12 @@ fn secrets(spec: &Value) -> BTreeMap<String, String> {
         Some((workspace["name"].as_str()?.to_owned(), secret.to_owned()))
     };
     workspaces.iter().filter_map(one).collect()
+}
+
+/// The value of a parameter of a spec.
+fn parameter(spec: &Value, name: &str) -> Option<String> {
+    let found = spec["params"].as_array()?.iter().find(|one| one["name"] == name)?;
+    found["value"].as_str().map(str::to_owned)
 }
 
 /// The name of the one TaskRun.

@@ -369,6 +369,10 @@ fn about_key(
             let message = format!("waiting until PipelineRun {name} of commit {commit} {what}");
             Summary::begins(Reason::Queued, message)
         }
+        Decision::Wait(Wait::Pod(pod)) => {
+            new.queued_at = since;
+            Summary::begins(Reason::Queued, pod.message())
+        }
         Decision::Wait(Wait::Retry(at)) => {
             if let Some(failure) = failure {
                 new.pipeline_run = Some(failure.pipeline_run.clone());
@@ -384,7 +388,7 @@ fn about_key(
             Summary::stalled(BuildPhase::Failed, "Cancelled", message.into())
         }
         Decision::Wait(Wait::TriggerOff) => {
-            let message = "the source changed, but trigger.onCommit is false: nothing is built";
+            let message = "the source or the base image changed, but trigger.onCommit is false: nothing is built";
             Summary::not_ready(BuildPhase::Pending, Reason::TriggerOff.as_str(), message.into())
         }
         Decision::Wait(Wait::NoBuilder) => {

@@ -196,7 +196,7 @@ impl Watching {
         let all = Arc::downgrade(&store);
         store.on_change(move |change| {
             for run in [change.old, change.new].into_iter().flatten() {
-                if let Some(owner) = owners.of(&run.value) {
+                if let Some(owner) = owners.counts_for(&run.value) {
                     queue.add(owner);
                 }
             }

@@ -25,6 +25,8 @@ const MAX_STEPS: usize = 32;
 
 /// The workspace that all steps share.
 pub const WORKSPACE_SOURCE: &str = "source";
+/// The workspace that only the step that fills it and the steps after it see. For those after it, it takes the place of [`WORKSPACE_SOURCE`].
+pub const WORKSPACE_AFTER_BUILD: &str = "after-build";
 /// The workspace with the credentials for Git: only for the step that clones.
 pub const WORKSPACE_GIT_AUTH: &str = "git-auth";
 /// The workspace with the credentials for the registry: only for the step that pushes.

@@ -106,3 +106,20 @@ fn b12_what_is_no_manifest_is_replaced_and_what_is_too_much_is_told() {
     layer["size"] = (MAX_ENVELOPE + 1).into();
     assert_eq!(envelopes(json!({"layers": [layer]}).to_string().as_bytes(), TYPE), []);
 }
+
+#[test]
+fn b12_the_attestation_of_a_run_is_found_by_its_mark() {
+    let theirs = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": {"mediaType": "x", "digest": "d", "size": 1},
+        "layers": [foreign(Some("r")), foreign(None)]});
+    let found = |manifest: &[u8]| {
+        envelope_of(manifest, TYPE, "r").map(|found| (found.digest.to_string(), found.size))
+    };
+    assert_eq!(found(theirs.to_string().as_bytes()), None, "of another type");
+    let other = with(Some(theirs.to_string().as_bytes()), &of(b"one", "s")).expect("written");
+    assert_eq!(found(&other.manifest), None, "of another run");
+    let both = with(Some(&other.manifest), &of(b"two", "r")).expect("written");
+    assert_eq!(found(&both.manifest), Some((Digest::of(b"two").to_string(), 3)));
+    for nothing in ["", "{}", "null", "[1]"] {
+        assert_eq!(found(nothing.as_bytes()), None, "{nothing}");
+    }
+}

@@ -55,6 +55,12 @@ async fn b11_g10_the_api_server_and_validate_refuse_the_same() {
         (json!({"append": {"baseImage": "https://reg.example/a b:1"}}), Some("baseImage")),
         (json!({"append": {"baseImage": "a@sha256:1"}}), Some("baseImage")),
         (json!({"append": {"baseImage": null}}), Some("baseImage")),
+        (json!({"trigger": {"baseImage": true}}), None),
+        (json!({"trigger": {"baseImage": false}, "strategy": "Dockerfile", "append": null}), None),
+        (
+            json!({"trigger": {"baseImage": true}, "strategy": "Dockerfile", "append": null}),
+            Some("trigger.baseImage is for strategy: Append"),
+        ),
         (json!({"append": {"into": "app"}}), Some("into")),
         (json!({"append": {"into": "/"}}), Some("into")),
         (json!({"append": {"into": "/a/../b"}}), Some("into")),

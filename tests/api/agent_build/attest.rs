@@ -13,10 +13,10 @@ use super::reuse::Stage;
 use super::support::gate::Gate;
 use super::*;
 
-const OPERATOR: &str = "convoke-system";
+pub(super) const OPERATOR: &str = "convoke-system";
 
 /// A template as `dev`, whose images are attested.
-fn install_attested(cluster: &Cluster) {
+pub(super) fn install_attested(cluster: &Cluster) {
     let text = std::fs::read_to_string(format!("{ROOT}/deploy/pipelines/template-dev.yaml"));
     let mut map: Value = serde_saphyr::from_str(&text.expect("the template")).expect("a ConfigMap");
     let template = map["data"]["template.json"].as_str().expect("a template");
@@ -31,7 +31,7 @@ fn install_attested(cluster: &Cluster) {
     cluster.kubectl(&[&["-n", OPERATOR][..], &public].concat());
 }
 
-fn apply(stage: &Stage<'_>, name: &str) {
+pub(super) fn apply(stage: &Stage<'_>, name: &str) {
     let image = format!("{}/{name}", stage.team.namespace);
     let output = json!({"image": image, "insecure": true});
     stage.team.apply_build(name, &json!({"output": output, "mode": "attested"}));
@@ -45,7 +45,7 @@ async fn public_key(team: &Team<'_>) -> String {
 }
 
 /// What a registry has of an image.
-async fn envelopes(stage: &Stage<'_>, image: &str, digest: &str) -> Vec<Opened> {
+pub(super) async fn envelopes(stage: &Stage<'_>, image: &str, digest: &str) -> Vec<Opened> {
     let digest: Digest = digest.parse().expect("a digest");
     let found = stage.client(image).attestations(&digest, PREDICATE).await.expect("an answer");
     found.iter().map(|envelope| dsse::open(envelope).expect("an envelope")).collect()
@@ -77,7 +77,7 @@ fn verified(image: &str, key: &Path) -> (Option<i32>, String) {
 }
 
 /// The requests for attestations that the registry has answered.
-fn asked(stage: &Stage<'_>) -> usize {
+pub(super) fn asked(stage: &Stage<'_>) -> usize {
     stage.registry.requests().iter().filter(|one| one.contains(".att")).count()
 }
 

@@ -9,7 +9,7 @@ const LIMITS: Limits = Limits { total: 10, namespace: 1 };
 
 impl<'c> Team<'c> {
     /// Another team of the same operator; or what is seen of this one in another namespace.
-    fn in_namespace(&self, namespace: &str) -> Team<'c> {
+    pub(super) fn in_namespace(&self, namespace: &str) -> Team<'c> {
         Team {
             cluster: self.cluster,
             client: self.client.clone(),
@@ -20,12 +20,12 @@ impl<'c> Team<'c> {
     }
 
     /// The controller with `--build-namespace`.
-    fn start_in(&self, build_namespace: Option<&str>) -> Controller {
+    pub(super) fn start_in(&self, build_namespace: Option<&str>) -> Controller {
         Controller::start_in(&self.operator, LIMITS, "registry.test:5000", build_namespace)
     }
 
     /// Lets the operator set finalizers, as `deploy/build-namespace.yaml` does.
-    fn let_hold(&self) {
+    pub(super) fn let_hold(&self) {
         let account = self.operator_user.trim_start_matches("system:serviceaccount:");
         let name = format!("build-namespace-{}", self.namespace);
         self.cluster.kubectl(&[
@@ -38,7 +38,7 @@ impl<'c> Team<'c> {
     }
 
     /// Waits until a build has a run that goes on; gives its status and the run, wherever that is.
-    async fn runs_elsewhere(
+    pub(super) async fn runs_elsewhere(
         &self,
         build: &str,
         at: &Team<'_>,
@@ -56,23 +56,23 @@ impl<'c> Team<'c> {
     }
 
     /// What Tekton says at the end of a run in this namespace, which has pushed the image of a team.
-    async fn push(&self, run: &str, team: &Team<'_>, digit: char) {
+    pub(super) async fn push(&self, run: &str, team: &Team<'_>, digit: char) {
         let digest = format!("sha256:{}", digit.to_string().repeat(64));
         self.end_with(run, Some((team.repository(), digest))).await;
     }
 
-    async fn finalizers(&self, build: &str) -> Vec<String> {
+    pub(super) async fn finalizers(&self, build: &str) -> Vec<String> {
         let api: Api<AgentBuild> = Api::namespaced(self.client.clone(), &self.namespace);
         api.get(build).await.expect("an AgentBuild").finalizers().to_vec()
     }
 
     /// Deletes an AgentBuild, and waits for nothing.
-    async fn delete(&self, build: &str) {
+    pub(super) async fn delete(&self, build: &str) {
         let api: Api<AgentBuild> = Api::namespaced(self.client.clone(), &self.namespace);
         api.delete(build, &DeleteParams::default()).await.expect("deleted");
     }
 
-    async fn is_gone(&self, build: &str) {
+    pub(super) async fn is_gone(&self, build: &str) {
         let api: Api<AgentBuild> = Api::namespaced(self.client.clone(), &self.namespace);
         eventually(3 * SOON, "the AgentBuild is gone", || async {
             match api.get_opt(build).await.expect("an answer") {
@@ -90,7 +90,7 @@ impl<'c> Team<'c> {
     }
 }
 
-fn finalizer(namespace: &str) -> String {
+pub(super) fn finalizer(namespace: &str) -> String {
     format!("builds.convoke.dev/{namespace}")
 }
 

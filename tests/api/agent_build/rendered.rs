@@ -92,6 +92,9 @@ async fn b3_b4_d3_the_pipeline_run_that_is_printed_is_the_one_that_the_operator_
     let mode = format!("{BUILD}  mode: own\n");
     std::fs::write(team.repo.work().join("team/build.yaml"), mode).expect("written");
     let said = plan();
-    assert!(said.contains("note: whether AgentBuild/reviewer is built is not known: "), "{said}");
+    assert!(
+        said.contains("= AgentBuild/reviewer: it cannot: the template cannot be used: "),
+        "{said}"
+    );
     assert!(said.contains("pipeline-template-own: template.json: missing field"), "{said}");
 }

@@ -307,7 +307,7 @@ pub(super) fn condition<'a>(
     Some((&found.status, &found.reason))
 }
 
-pub(super) fn install_templates(cluster: &Cluster) {
+pub(crate) fn install_templates(cluster: &Cluster) {
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "convoke-system"}});
     cluster.apply(&namespace);
@@ -320,7 +320,7 @@ pub(super) fn tekton_definition() -> String {
     format!("{}/300-pipelinerun.yaml", folder.trim())
 }
 
-pub(super) fn install_tekton(cluster: &Cluster) {
+pub(crate) fn install_tekton(cluster: &Cluster) {
     cluster.kubectl(&["apply", "--server-side", "-f", &tekton_definition()]);
 }
 

@@ -11,21 +11,21 @@ use serde_json::{Value, json};
 use super::{Run, convoke, person};
 use crate::support::stage::Stage;
 use crate::support::team::{SOON, Team, model, shared_operator};
-use crate::support::{cluster, eventually};
+use crate::support::{Operator, cluster, eventually};
 
-const IMAGE: &str = "registry.test/team/one@sha256:1111111111111111111111111111111111111111111111111111111111111111";
+pub(super) const IMAGE: &str = "registry.test/team/one@sha256:1111111111111111111111111111111111111111111111111111111111111111";
 const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-fn agent(image: &str) -> String {
+pub(super) fn agent(image: &str) -> String {
     format!(
         "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: helper\nspec:\n  modelAPI: gpt\n  model: m\n  waitForDependencies: false\n  {image}\n"
     )
 }
 
 /// Somebody with the shipped Role.
-async fn on_call(team: &Team<'_>) -> PathBuf {
+pub(super) async fn on_call(team: &Team<'_>, operator: &Operator) -> PathBuf {
     let cluster = team.cluster;
-    cluster.grant_sync(&team.namespace, shared_operator(crate::support::cluster().await).await);
+    cluster.grant_sync(&team.namespace, operator);
     let kubeconfig = person(cluster, &team.namespace, "jane", json!([]), &[]).await;
     cluster.kubectl(&[
         "-n",
@@ -44,7 +44,7 @@ fn trace(team: &Team<'_>, kubeconfig: &Path) -> Run {
 }
 
 /// Waits until the sentence of a trace begins like this, behind the commit; gives the trace.
-async fn traced(team: &Team<'_>, kubeconfig: &Path, code: i32, begin: &str) -> Run {
+pub(super) async fn traced(team: &Team<'_>, kubeconfig: &Path, code: i32, begin: &str) -> Run {
     eventually(SOON, begin, || async {
         let run = trace(team, kubeconfig);
         let sentence = run.out.lines().last().unwrap_or_default();
@@ -56,7 +56,7 @@ async fn traced(team: &Team<'_>, kubeconfig: &Path, code: i32, begin: &str) -> R
 }
 
 /// A trace without what differs from run to run.
-fn shown(team: &Team<'_>, pod: &str, run: &Run) -> String {
+pub(super) fn shown(team: &Team<'_>, pod: &str, run: &Run) -> String {
     let mut text = run.out.replace(&team.namespace, "NAMESPACE");
     if !pod.is_empty() {
         text = text.replace(pod, "POD");
@@ -81,7 +81,7 @@ fn shown(team: &Team<'_>, pod: &str, run: &Run) -> String {
     text.lines().map(|line| words(cells(line)) + "\n").collect()
 }
 
-fn stage(team: &Team<'_>) -> Stage {
+pub(super) fn stage(team: &Team<'_>) -> Stage {
     Stage { client: team.client.clone(), namespace: team.namespace.clone(), patience: SOON }
 }
 
@@ -98,7 +98,7 @@ async fn is(stage: &Stage, pod: &str, state: Value, ready: bool, restarts: i32) 
     stage.pods().patch_status(pod, &PatchParams::default(), &patch).await.expect("a status");
 }
 
-async fn serves(stage: &Stage, pod: &str) {
+pub(super) async fn serves(stage: &Stage, pod: &str) {
     is(stage, pod, json!({"running": {"startedAt": "2026-01-01T10:00:00Z"}}), true, 0).await;
 }
 
@@ -125,12 +125,12 @@ async fn says(team: &Team<'_>, phase: &str, reason: &str, message: &str, more: V
 #[tokio::test(flavor = "multi_thread")]
 async fn d8_a_commit_is_followed_to_the_pods_of_an_agent_without_a_build() {
     let cluster = cluster().await;
-    shared_operator(cluster).await;
+    let operator = shared_operator(cluster).await;
     let (gpt, helper) = (model("gpt"), agent("image: registry.test/team/helper:1"));
     let team = Team::new(cluster, "trace", &[("gpt.yaml", &gpt), ("a.yaml", &helper)]).await;
     team.create_sync(json!({})).await;
     team.wait_ready("True").await;
-    let jane = on_call(&team).await;
+    let jane = on_call(&team, operator).await;
     let stage = stage(&team);
     let pod = stage.pods_of("helper", 1).await.remove(0);
 
@@ -227,7 +227,7 @@ async fn d8_a_commit_is_followed_to_the_pods_of_an_agent_without_a_build() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b6_d8_a_commit_is_followed_through_a_build_to_the_pods() {
     let cluster = cluster().await;
-    shared_operator(cluster).await;
+    let operator = shared_operator(cluster).await;
     let (gpt, helper) = (model("gpt"), agent("buildRef: one"));
     let team = Team::new(cluster, "tracebuild", &[("gpt.yaml", &gpt), ("a.yaml", &helper)]).await;
     cluster.apply(&json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild",
@@ -235,7 +235,7 @@ async fn b6_d8_a_commit_is_followed_through_a_build_to_the_pods() {
         "spec": {"source": {"gitSync": {}, "subfolder": "images/one"}, "output": {"image": "team/one"}}}));
     team.create_sync(json!({})).await;
     team.wait_ready("True").await;
-    let jane = on_call(&team).await;
+    let jane = on_call(&team, operator).await;
     let short = &team.repo.head()[..7];
 
     let message = format!("building commit {short} in PipelineRun one-0123456789-1");

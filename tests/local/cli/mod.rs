@@ -109,6 +109,10 @@ fn wrong_usage_is_exit_code_2_with_what_to_do() {
         (&["plan", "examples-repo/team", "--against", "no-such-ref"], "cannot read no-such-ref"),
         (&["plan", "examples-repo/team", "--sync", "a"], "--sync needs --against cluster"),
         (
+            &["plan", "examples-repo/team", "--operator-templates", "a"],
+            "--operator-templates needs --against cluster",
+        ),
+        (
             &["operator", "--build-namespace=a", "--operator-namespace=a"],
             "--build-namespace must not be the namespace of the operator",
         ),

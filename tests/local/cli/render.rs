@@ -181,7 +181,11 @@ fn b3_d3_the_pipeline_run_of_a_build_is_printed() {
     let run = render(&["--url", url, "-n", "newsroom"]);
     let short = &head()[..7];
     // YAML quotes those that look like a number.
-    let shown = run.out.replace(&head(), "COMMIT").replace(&format!("'{short}'"), short).replace(short, "SHORT");
+    let shown = run
+        .out
+        .replace(&head(), "COMMIT")
+        .replace(&format!("'{short}'"), short)
+        .replace(short, "SHORT");
     insta::assert_snapshot!("pipeline_run", shown);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
 
@@ -297,9 +301,11 @@ fn b3_d3_what_keeps_a_pipeline_run_from_being_printed_is_told() {
         run.err.contains("error[CVK0208]: the image \"newsroom/reviewer\" does not"),
         "{run:?}"
     );
-    let run = render(&["reviewer", path(&folder), "--registry", "r", "--templates", "/nowhere"]);
-    assert!(run.err.contains("error: --templates: cannot read /nowhere: "), "{run:?}");
-    assert_eq!(run.code, 2);
+    for option in ["--templates", "--operator-templates"] {
+        let run = render(&["reviewer", path(&folder), "--registry", "r", option, "/nowhere"]);
+        let error = format!("error: {option}: cannot read /nowhere: ");
+        assert!(run.err.contains(&error) && run.code == 2, "{run:?}");
+    }
 
     git(folder.path(), &["init", "-q", "-b", "main"]);
     let run = render(&["reviewer", path(&folder), "--registry", "r"]);
@@ -312,14 +318,123 @@ fn b3_d3_what_keeps_a_pipeline_run_from_being_printed_is_told() {
         "{run:?}"
     );
 
+    let run = render(&["reviewer", path(&folder), "--registry", "r", "--source", path(&folder)]);
+    let error = "error: AgentBuild reviewer is built from the repository of its GitSync\nhint: ";
+    assert!(run.err.starts_with(error) && run.code == 2, "{run:?}");
     let elsewhere =
         BUILD.replace("    gitSync: {}\n", "    git: {url: 'https://git.example.com/app.git'}\n");
     write(folder.path(), &[("build.yaml", &elsewhere)]);
     let run = render(&["reviewer", path(&folder), "--registry", "r"]);
-    let error = "error: AgentBuild reviewer is built from another repository: https://git.example.com/app.git\nhint: ";
+    let error = "error: AgentBuild reviewer is built from another repository: https://git.example.com/app.git\nhint: name a clone of it: --source FOLDER\n";
+    assert!(run.err == error && run.code == 2, "{run:?}");
+    let run = render(&["reviewer", path(&folder), "--registry", "r", "--source", "/nowhere"]);
+    let error = "error: cannot read HEAD of /nowhere: ";
     assert!(run.err.starts_with(error) && run.code == 2, "{run:?}");
 
     // A folder of that name is still a folder.
     let run = convoke(&["render", &format!("{}/build", path(&folder))]);
     assert!(run.code == 0 && run.out.contains("kind: ModelAPI"), "{run:?}");
+}
+
+/// A shipped ConfigMap, changed.
+fn shipped(file: &str, from: &str, to: &str) -> String {
+    let text = std::fs::read_to_string(format!("deploy/pipelines/{file}")).expect("a file");
+    assert!(text.contains(from), "{file}: {text}");
+    text.replace(from, to)
+}
+
+#[test]
+fn b3_b12_d3_templates_of_the_operator_are_its_own_and_those_of_a_namespace_are_not() {
+    let mode = |mode: &str| BUILD.replace("spec:\n", &format!("spec:\n  mode: {mode}\n"));
+    let folder = repository(&[
+        ("team/build.yaml", &mode("preprod")),
+        ("images/reviewer/Dockerfile", "FROM scratch\n"),
+    ]);
+    let team = folder.path().join("team");
+    let team = team.to_str().expect("UTF-8");
+    let render = |more: &[&str]| {
+        let run = convoke(&[&["render", "build", "reviewer", team, "-o", "json"], more].concat());
+        serde_json::from_str::<serde_json::Value>(&run.out).map_err(|_| run)
+    };
+    let key =
+        |run: &serde_json::Value| run["metadata"]["annotations"]["convoke.dev/build-key"].clone();
+    let error = render(&[]).expect_err("no database");
+    let message = "template preprod needs a value for parameter vulnerability-database-image";
+    assert!(error.err.contains(message) && error.code == 1, "{error:?}");
+
+    // Whoever runs the operator names the image. The version stands for what the template has.
+    let unset = "\"vulnerability-database-image\",\n          \"value\": \"\"";
+    let set = "\"vulnerability-database-image\",\n          \"value\": \"registry.example.com/osv:daily\"";
+    let preprod = shipped("template-preprod.yaml", unset, set);
+    let templates = self::folder(&[
+        ("preprod.yaml", &preprod),
+        ("prod.yaml", &shipped("template-prod.yaml", unset, set)),
+    ]);
+    let of_operator = render(&["--operator-templates", path(&templates)]).expect("a run");
+    assert!(of_operator.to_string().contains("registry.example.com/osv:daily"), "{of_operator}");
+    let other = self::folder(&[("preprod.yaml", &preprod.replace("osv:daily", "osv:weekly"))]);
+    let again = render(&["--operator-templates", path(&other)]).expect("a run");
+    assert_eq!(key(&again), key(&of_operator));
+    // In the namespace the text counts.
+    let of_namespace = render(&["--templates", path(&templates)]).expect("a run");
+    assert_ne!(key(&of_namespace), key(&of_operator));
+    let both = ["--templates", path(&templates), "--operator-templates", path(&other)];
+    assert_eq!(render(&both).expect("a run"), of_namespace);
+
+    // Whose it is, as the provenance says it.
+    write(
+        folder.path(),
+        &[(
+            "team/build.yaml",
+            &(mode("prod")
+                + "  pipeline:\n    parameters:\n      - {name: test-command, values: [\"true\"]}\n"),
+        )],
+    );
+    let whose = |option: &str| {
+        let run = render(&[option, path(&templates)]).expect("a run");
+        let params = run["spec"]["params"].as_array().expect("parameters").clone();
+        let one =
+            params.iter().find(|one| one["name"] == "provenance").expect("provenance").clone();
+        serde_json::from_str::<serde_json::Value>(one["value"].as_str().expect("text"))
+            .expect("JSON")
+    };
+    assert_eq!(whose("--operator-templates")["pipelineOf"], "operator");
+    assert_eq!(whose("--templates")["pipelineOf"], "namespace");
+
+    // A profile is for the operator's steps, and is not in the key.
+    write(folder.path(), &[("team/build.yaml", BUILD)]);
+    let baseline = render(&[]).expect("a run");
+    let privileged = render(&["--build-profile", "privileged"]).expect("a run");
+    assert_eq!(key(&baseline), key(&privileged));
+    let is_privileged = |run: &serde_json::Value| run.to_string().contains("\"privileged\":true");
+    assert!(is_privileged(&privileged) && !is_privileged(&baseline));
+    let userns = render(&["--build-profile", "userns"]).expect("a run");
+    assert_eq!(userns["spec"]["taskRunTemplate"]["podTemplate"]["hostUsers"], false);
+    let own = self::folder(&[("build.yaml", &shipped("step-build.yaml", "set -eu", "set -eu"))]);
+    let own = render(&["--templates", path(&own), "--build-profile", "privileged"]).expect("a run");
+    assert!(!is_privileged(&own), "{own}");
+    let error = render(&["--build-profile", "none"]).expect_err("no such profile");
+    assert!(error.code == 2 && error.err.contains("must be one of baseline, userns"), "{error:?}");
+
+    // Another repository, by a clone of it.
+    let clone = repository(&[("images/reviewer/Dockerfile", "FROM busybox\n")]);
+    let git = "    git: {url: 'https://git.example.com/app.git', ref: {tag: v1}}\n";
+    let elsewhere = mode("prod").replace("    gitSync: {}\n", git);
+    write(
+        folder.path(),
+        &[(
+            "team/build.yaml",
+            &(elsewhere
+                + "  pipeline:\n    parameters:\n      - {name: test-command, values: [\"true\"]}\n"),
+        )],
+    );
+    let run = render(&["--source", path(&clone), "--operator-templates", path(&templates)])
+        .expect("a run");
+    let text = run.to_string();
+    let head = std::fs::read_to_string(clone.path().join(".git/refs/heads/main")).expect("HEAD");
+    assert!(
+        text.contains(head.trim()) && text.contains("https://git.example.com/app.git"),
+        "{text}"
+    );
+    assert!(text.contains("refs/tags/v1"), "{text}");
 }

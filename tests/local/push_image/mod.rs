@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod attach;
+mod copies;
 mod hostile;
 mod note;
 mod registry;

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-fn convoke(arguments: &[&str]) -> Run {
+pub(super) fn convoke(arguments: &[&str]) -> Run {
     let output = Command::new("timeout")
         .args(["-k", "1", HANGS, env!("CARGO_BIN_EXE_convoke")])
         .args(arguments)

@@ -118,8 +118,9 @@ impl Controller {
     /// # Errors
     /// Why it is not attested.
     async fn attest_run(&self, subject: &Subject<'_>, run: &Entry<Run>) -> Result<(), String> {
-        if subject.place.elsewhere().is_some() && !run.value.is_elsewhere() {
-            // Whoever may create PipelineRuns in the namespace of the AgentBuild may have made it.
+        let place = self.owners.place(subject.key, run.value.needs);
+        if place.elsewhere().is_some() && !run.value.is_elsewhere() {
+            // Whoever may enter pods in the namespace of the AgentBuild may have made its results.
             return Err("it is not in the namespace of --build-namespace; hint: convoke rebuild builds it there".into());
         }
         let spec = &subject.build.spec;
@@ -162,6 +163,10 @@ impl Controller {
         if object.metadata.uid.as_deref() != Some(entry.uid.as_str()) {
             return Err("it was made anew meanwhile".into());
         }
+        let seals = self.proofs.seals().ok_or("the Secret convoke-hmac cannot be read")?;
+        if !seals.is_right(&Run::read(&object), &entry.uid) {
+            return Err("it has no seal of this operator, or was changed: somebody else may have made it; hint: convoke rebuild builds it anew".into());
+        }
         let key = secret::obtain(&self.client, &self.signing.operator_namespace).await;
         let key = key.map_err(|error| error.to_string())?;
 
@@ -172,14 +177,24 @@ impl Controller {
         }
         let base = run.base_digest.as_deref();
         let statement = statement::statement(&object, &image, &digest, base)?.to_string();
-        let signed = dsse::pre_authentication_encoding(dsse::IN_TOTO, statement.as_bytes());
-        let signature = key.sign(&signed).ok_or("the system gives no random bytes")?;
-        let envelope = dsse::envelope(statement.as_bytes(), &signature);
         let by = statement::invocation(&object);
-        let attestation = Attestation { envelope: &envelope, predicate_type: PREDICATE, run: &by };
-        client.attest(&digest, &attestation).await.map_err(|error| error.to_string())?;
+        let there = client.attestation_of(&digest, PREDICATE, &by).await;
+        let there = there.map_err(|error| error.to_string())?;
+        // The mark may have been refused, or an operator ended before it.
+        let there = there.filter(|one| dsse::is_of(one, statement.as_bytes(), &key.public()));
+        let envelope = if let Some(envelope) = there {
+            envelope
+        } else {
+            let signed = dsse::pre_authentication_encoding(dsse::IN_TOTO, statement.as_bytes());
+            let signature = key.sign(&signed).ok_or("the system gives no random bytes")?;
+            let envelope = dsse::envelope(statement.as_bytes(), &signature);
+            let attestation =
+                Attestation { envelope: &envelope, predicate_type: PREDICATE, run: &by };
+            client.attest(&digest, &attestation).await.map_err(|error| error.to_string())?;
+            envelope
+        };
 
-        // If this fails, the attestation is written once more, in place of this one.
+        // If this fails, the next try finds what is there.
         let mark = Digest::of(&envelope).to_string();
         let marks = [(PROVENANCE, mark.as_str())];
         let marked = ssa::annotate(&api, &run.name, &entry.uid, &marks).await;

@@ -8,6 +8,8 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use serde::Deserialize;
 use serde_json::json;
 
+use super::key::PublicKey;
+
 /// The type of a payload that is an in-toto statement.
 pub const IN_TOTO: &str = "application/vnd.in-toto+json";
 /// Signatures of the largest envelope that is read.
@@ -65,6 +67,15 @@ struct Written {
 #[derive(Deserialize)]
 struct WrittenSignature {
     sig: String,
+}
+
+/// Whether this is an envelope with that payload, which this key has signed.
+#[must_use]
+pub fn is_of(envelope: &[u8], payload: &[u8], key: &PublicKey) -> bool {
+    open(envelope).is_some_and(|opened| {
+        let signed = opened.signed();
+        opened.payload == payload && opened.signatures.iter().any(|one| key.verifies(&signed, one))
+    })
 }
 
 /// Reads an envelope with an in-toto statement. `None` if it is something else.

@@ -79,6 +79,12 @@ impl SigningKey {
         pem("PUBLIC KEY", &der)
     }
 
+    /// The key that verifies what this one signs.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.public_key().as_ref().to_vec())
+    }
+
     /// A signature, in DER. `None` when the system gives no random bytes.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {

@@ -4,6 +4,7 @@
 //! statement (pure) what is said of a build, from its PipelineRun
 //! key       (pure) the keys, and signatures
 //! dsse      (pure) the envelope of a statement
+//! seal      (pure) whether the operator has made the PipelineRun
 //! secret    the key in the operator's namespace, and the public one beside it
 //! tries     when a run whose attestation failed is tried again
 //! attest    writes the attestation of a run that has succeeded
@@ -14,6 +15,7 @@
 mod attest;
 pub mod dsse;
 pub mod key;
+pub mod seal;
 mod secret;
 pub mod statement;
 pub mod tries;

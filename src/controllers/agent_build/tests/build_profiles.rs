@@ -74,6 +74,18 @@ fn b4_an_agent_build_does_not_choose_what_runs_with_privileges() {
     let mut own = json!({"steps": steps});
     under(BuildProfile::Privileged, &own).expect("its order of the shipped steps");
     own["steps"][2]["parameters"] = json!([{"name": "buildah-image", "value": "evil"}]);
+    let tests = json!({"name": "test", "configMap": "convoke-step-test", "parameters": [
+        {"name": "test-command", "values": ["true"]},
+    ]});
+    let mut tested = json!({"steps": steps});
+    tested["steps"].as_array_mut().expect("a list").insert(3, tests);
+    under(BuildProfile::Privileged, &tested).expect("what its tests run");
+    tested["steps"][3]["parameters"] = json!([
+        {"name": "test-command", "values": ["true"]}, {"name": "buildah-image", "value": "evil"},
+    ]);
+    let errors = under(BuildProfile::Privileged, &tested).expect_err("and not with which program");
+    let said = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    assert!(said.starts_with("step test: parameter buildah-image must not be set"), "{said}");
     let data = json!({"parameters": [
         {"name": "dockerfile", "value": "other"}, {"name": "build-args", "values": ["A=b"]},
     ]});

@@ -1,14 +1,15 @@
 use super::super::failure::failure;
 use super::*;
-use crate::api::agent_build::{BuildHistory, BuildStrategy, FailureClass};
+use crate::api::agent_build::{BuildHistory, FailureClass};
 use crate::controllers::agent_build::history::records;
+use crate::controllers::agent_build::needs::Level;
 use crate::controllers::agent_build::pipeline_run::run_name;
 
 const UID: &str = "uid";
 const NAME: &str = "reviewer";
 
 fn home() -> &'static Place {
-    Box::leak(Box::new(Place::new("team", BuildStrategy::Dockerfile, None)))
+    Box::leak(Box::new(Place::new("team", Level::Baseline, None)))
 }
 
 fn key(digit: char) -> BuildKey {
@@ -182,7 +183,7 @@ fn b8_a_run_that_somebody_deletes_is_made_again_and_one_that_failed_is_not() {
 #[test]
 fn b5_another_namespace_may_admit_a_pod_that_was_refused() {
     let (one, empty) = (key('1'), AgentBuildStatus::default());
-    let there = Place::new("team", BuildStrategy::Dockerfile, Some("builds"));
+    let there = Place::new("team", Level::Baseline, Some("builds"));
     let runs = [run(&one, 1, failed("Failed"))];
     let refused = BuildFailure {
         class: FailureClass::Policy,
@@ -207,8 +208,7 @@ fn b5_another_namespace_may_admit_a_pod_that_was_refused() {
 #[test]
 fn b5_a_stranger_is_found_by_the_name_in_the_other_namespace() {
     let (one, waits) = (key('1'), queued(&key('1')));
-    let there: &Place =
-        Box::leak(Box::new(Place::new("team", BuildStrategy::Dockerfile, Some("builds"))));
+    let there: &Place = Box::leak(Box::new(Place::new("team", Level::Baseline, Some("builds"))));
     let mut stranger =
         Run { owner_uid: None, owner_name: None, key: None, ..run(&one, 1, built()) };
     let decide = |run: &Run| match decided(&waits, &one, vec![run.clone()].leak(), |it| {

@@ -199,6 +199,14 @@ fn b7_only_the_cluster_is_tried_again_with_longer_and_longer_pauses() {
 }
 
 #[test]
+fn b6_a_run_that_failed_although_its_steps_are_good_says_why() {
+    // A result of the pipeline that no step has written.
+    let good = task("Succeeded", "All Steps have completed executing", &[]);
+    let why = failure(&run("Failed"), Some(&good)).expect("a failure");
+    assert_eq!((why.reason.as_str(), why.message.as_str()), ("Failed", "Tasks Completed: 1"));
+}
+
+#[test]
 fn b6_odd_objects_do_no_harm() {
     for status in [
         json!(null),

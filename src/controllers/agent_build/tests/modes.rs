@@ -80,6 +80,7 @@ fn b3_preprod_scans_before_it_builds_and_before_it_pushes() {
         "scan-dependencies-scan",
         "scan-dependencies-check",
         "build",
+        "copy",
         "scan-image-export",
         "scan-image-database",
         "scan-image-scan",
@@ -115,7 +116,8 @@ fn b11_packages_of_a_lock_file_are_installed_before_the_folder_is_appended() {
         let steps = steps_of(&run);
         let install = steps[before + 1];
         assert_eq!(install["image"], "$(params.dependencies_base-image)");
-        assert_eq!(install["workspaces"], Value::Null, "without credentials: {install}");
+        let seen = install["workspaces"].to_string();
+        assert!(!seen.contains("auth"), "without credentials: {install}");
         let context = &install["securityContext"];
         assert_eq!(
             (&context["runAsUser"], &context["readOnlyRootFilesystem"]),
@@ -194,13 +196,13 @@ fn b3_prod_is_preprod_with_tests_rules_a_list_of_packages_and_provenance() {
     assert!(template.provenance);
     let results = &run["spec"]["pipelineSpec"]["results"];
     let names: Vec<_> = results.as_array().expect("a list").iter().map(|r| &r["name"]).collect();
-    assert_eq!(names, ["IMAGE_DIGEST", "IMAGE_URL", "SBOM_DIGEST"]);
+    assert_eq!(names, ["IMAGE_DIGEST", "IMAGE_URL", "BASE_DIGEST", "SBOM_DIGEST"]);
     // What pushes attaches what the step before has written.
     let steps = steps_of(&run);
     let push = steps.last().expect("a step")["args"].to_string();
     let list = steps[steps.len() - 2]["args"].to_string();
     for text in [push, list] {
-        assert!(text.contains("$(workspaces.source.path)/sbom.spdx.json"), "{text}");
+        assert!(text.contains("$(workspaces.after-build.path)/sbom.spdx.json"), "{text}");
     }
     let appended = rendered(&appending(), &template).expect("rendered");
     let want: Vec<_> = want
@@ -208,6 +210,31 @@ fn b3_prod_is_preprod_with_tests_rules_a_list_of_packages_and_provenance() {
         .map(|name| if name == "build" { "append-layout".to_owned() } else { name })
         .collect();
     assert_eq!(names_of(&appended), want);
+}
+
+#[test]
+fn b5_where_a_build_runs_follows_from_its_steps() {
+    use crate::controllers::agent_build::needs::{Level, of_run, of_template};
+    let needs = |template: &ResolvedTemplate, spec: &AgentBuildSpec| {
+        let level = of_template(template, spec, "r");
+        // What is asked later of the run is the same.
+        assert_eq!(of_run(&rendered(spec, template).expect("rendered")["spec"]), level);
+        level
+    };
+    let (dev, prod) = (shipped(), scanning("prod"));
+    assert_eq!(needs(&dev, &appending()), Level::Restricted);
+    assert_eq!(needs(&preprod(), &appending()), Level::Restricted);
+    assert_eq!(needs(&dev, &spec()), Level::Baseline);
+    // Its tests run as root.
+    assert_eq!(needs(&prod, &appending()), Level::Baseline);
+    let with = |profile| {
+        resolved_under(profile, "dev", &config_map(TEMPLATE), &BuildPipeline::default())
+            .expect("resolved")
+    };
+    for profile in [BuildProfile::Userns, BuildProfile::Rootless, BuildProfile::Privileged] {
+        assert_eq!(needs(&with(profile), &spec()), Level::Privileged, "{profile}");
+        assert_eq!(needs(&with(profile), &appending()), Level::Restricted, "{profile}");
+    }
 }
 
 #[test]
@@ -237,8 +264,8 @@ fn b3_b5_scans_have_no_credentials_and_no_privileges() {
         .collect();
     assert_eq!(scans.len(), 14);
     for step in scans {
-        // What a step does not name, Tekton does not mount there.
-        assert_eq!(step["workspaces"], Value::Null, "{step}");
+        // Of workspaces that other steps name, Tekton mounts none that it does not name.
+        assert!(!step["workspaces"].to_string().contains("auth"), "{step}");
         let context = &step["securityContext"];
         assert_eq!(
             json!([
@@ -305,5 +332,41 @@ fn b3_b4_an_agent_build_cannot_change_what_prod_asks() {
                 .expect("a pipeline");
         let errors = resolved_with("prod", &template, &pipeline).expect_err(name);
         assert!(errors.iter().any(|error| error.to_string().contains(name)), "{errors:?}");
+    }
+}
+
+#[test]
+fn b3_b12_after_the_build_no_step_sees_what_a_dockerfile_can_change() {
+    let nonce = "0123456789abcdef".to_owned();
+    let secrets = RunSecrets { workspaces: vec!["git-auth", "push-auth"], nonce };
+    for (mode, spec) in [("preprod", spec()), ("prod", spec()), ("prod", appending())] {
+        let run = rendered_with(&spec, &scanning(mode), Some(&secrets)).expect("rendered");
+        let steps = steps_of(&run);
+        let copy = steps.iter().position(|step| step["name"] == "copy").expect("a copy");
+        for (at, step) in steps.iter().enumerate() {
+            let text = step.to_string();
+            assert_eq!(text.contains("after-build"), at >= copy, "{step}");
+            assert_eq!(text.contains(r#"{"name":"source"}"#), at <= copy, "{step}");
+            // Results in the folder of all steps are texts for people.
+            if at > copy {
+                assert!(!text.contains("workspaces.source."), "{step}");
+                assert_eq!(
+                    text.contains("$(results."),
+                    text.contains("$(results.FINDING.path)"),
+                    "{step}"
+                );
+            }
+        }
+        assert!(copy + 1 < steps.len());
+        let task = &run["spec"]["pipelineSpec"]["tasks"][0]["taskSpec"];
+        let results = task["results"].as_array().expect("results");
+        for name in ["IMAGE_DIGEST", "IMAGE_URL"] {
+            let result = results.iter().find(|one| one["name"] == name).expect(name);
+            assert_eq!(result["value"], format!("$(steps.push.results.{name})"));
+        }
+        let workspaces = run["spec"]["workspaces"].as_array().expect("workspaces");
+        let folders = workspaces.iter().filter(|one| one["emptyDir"].is_object());
+        let folders: Vec<_> = folders.map(|one| &one["name"]).collect();
+        assert_eq!(folders, ["source", "after-build"]);
     }
 }

@@ -81,3 +81,26 @@ fn b5_runs_are_found_in_all_namespaces_where_they_may_be() {
     let both = [finalizer("before"), finalizer("builds")];
     assert_eq!(found(&owners(None, Some("builds")), &both), ["team", "before", "builds"]);
 }
+
+#[test]
+fn b5_runs_of_what_is_gone_are_looked_for_in_the_build_namespace_only() {
+    use crate::controllers::agent_build::place::term;
+    let store = Store::<Run>::indexed("PipelineRun", |run| term(run).into_iter().collect());
+    let uids = ["u", "another"];
+    let places = ["team", "builds", "before"];
+    let all = places.into_iter().flat_map(|at| uids.map(|uid| (at, uid)));
+    for (version, (namespace, uid)) in (1..).zip(all) {
+        let run = run(namespace, uid);
+        let key = Key::new(namespace, run.name.as_str());
+        store.wrote(key, Entry { uid: run.name.clone(), version, value: run });
+    }
+    let found = |owners: &Owners, name: &str| {
+        let runs = owners.in_build_namespace(&store, &Key::new("team", name));
+        runs.iter().map(|run| run.value.name.clone()).collect::<BTreeSet<_>>()
+    };
+    let both = BTreeSet::from(["run-builds-u".to_owned(), "run-builds-another".to_owned()]);
+    assert_eq!(found(&owners(Some("before"), Some("builds")), "reviewer"), both);
+    assert!(found(&owners(None, Some("builds")), "writer").is_empty());
+    assert!(found(&owners(Some("builds"), None), "reviewer").is_empty());
+    assert!(found(&owners(None, Some("team")), "reviewer").is_empty(), "its own namespace");
+}

@@ -18,7 +18,7 @@ const MORE: [(&str, &str); 3] = [
     ("preprod", include_str!("../../../../deploy/pipelines/template-preprod.yaml")),
     ("prod", include_str!("../../../../deploy/pipelines/template-prod.yaml")),
 ];
-const STEPS: [&str; 14] = [
+const STEPS: [&str; 15] = [
     include_str!("../../../../deploy/pipelines/step-clone.yaml"),
     include_str!("../../../../deploy/pipelines/step-verify.yaml"),
     include_str!("../../../../deploy/pipelines/step-build.yaml"),
@@ -26,6 +26,7 @@ const STEPS: [&str; 14] = [
     include_str!("../../../../deploy/pipelines/step-dependencies.yaml"),
     include_str!("../../../../deploy/pipelines/step-append.yaml"),
     include_str!("../../../../deploy/pipelines/step-append-layout.yaml"),
+    include_str!("../../../../deploy/pipelines/step-copy.yaml"),
     include_str!("../../../../deploy/pipelines/step-test.yaml"),
     include_str!("../../../../deploy/pipelines/step-scan-secrets.yaml"),
     include_str!("../../../../deploy/pipelines/step-scan-dependencies.yaml"),

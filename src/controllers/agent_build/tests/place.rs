@@ -34,14 +34,15 @@ fn run(change: impl FnOnce(&mut Value)) -> Run {
 }
 
 #[test]
-fn b5_only_dockerfiles_are_built_in_another_namespace() {
-    let place = |strategy, namespace| Place::new("team", strategy, namespace);
-    let there = place(BuildStrategy::Dockerfile, Some("builds"));
+fn b5_what_restricted_does_not_admit_is_built_in_another_namespace() {
+    let place = |needs, namespace| Place::new("team", needs, namespace);
+    let there = place(Level::Baseline, Some("builds"));
     assert_eq!((there.namespace(), there.elsewhere()), ("builds", Some("builds")));
+    assert_eq!(place(Level::Privileged, Some("builds")), there);
     for at_home in [
-        place(BuildStrategy::Dockerfile, None),
-        place(BuildStrategy::Append, Some("builds")),
-        place(BuildStrategy::Dockerfile, Some("team")),
+        place(Level::Baseline, None),
+        place(Level::Restricted, Some("builds")),
+        place(Level::Baseline, Some("team")),
     ] {
         assert_eq!((at_home.namespace(), at_home.elsewhere()), ("team", None));
         let plain = run_name("reviewer", &key('a'), 1);
@@ -139,10 +140,10 @@ fn b5_the_status_says_where_its_run_is() {
 
 #[test]
 fn b5_a_refused_pod_names_the_choices() {
-    let said = way_out(BuildStrategy::Dockerfile, None).expect("a way out");
+    let said = way_out(Level::Baseline, None);
     assert!(said.contains("--build-namespace") && said.contains("strategy: Append"), "{said}");
-    let said = way_out(BuildStrategy::Dockerfile, Some("builds")).expect("a way out");
-    assert!(said.contains("namespace builds"), "{said}");
-    let said = way_out(BuildStrategy::Append, None).expect("a way out");
+    let said = way_out(Level::Privileged, Some("builds"));
+    assert!(said.contains("namespace builds") && said.ends_with("privileged"), "{said}");
+    let said = way_out(Level::Restricted, None);
     assert!(said.contains("set-security-context") && said.contains("admit baseline"), "{said}");
 }

@@ -1,10 +1,11 @@
 use super::*;
 
 const BUILD: &str = include_str!("../../../../deploy/pipelines/step-build.yaml");
+const TEST: &str = include_str!("../../../../deploy/pipelines/step-test.yaml");
 
-/// The shipped step that builds: its TaskSpec, and what it says of profiles.
-fn shipped() -> (Value, String) {
-    let map: Value = serde_saphyr::from_str(BUILD).expect("a ConfigMap");
+/// A shipped step: its TaskSpec, and what it says of profiles.
+fn shipped(step: &str) -> (Value, String) {
+    let map: Value = serde_saphyr::from_str(step).expect("a ConfigMap");
     let text = |key: &str| map["data"][key].as_str().expect("a text").to_owned();
     let task_spec =
         serde_saphyr::from_str(&text(crate::controllers::agent_build::template::STEP_KEY));
@@ -99,9 +100,9 @@ fn b3_what_a_profile_must_not_say_is_told_with_its_place() {
     }
 }
 
-#[test]
-fn b3_the_shipped_profiles_change_how_a_dockerfile_is_run_and_not_what() {
-    let (spec, changes) = shipped();
+/// The security context that each profile gives to the one step of a shipped step. Nothing else may change.
+fn contexts(step: &str) -> BTreeMap<&'static str, Value> {
+    let (spec, changes) = shipped(step);
     let mut contexts = BTreeMap::new();
     for (profile, name) in NAMES {
         let own = StepProfile::new(profile, Some(changes.clone()));
@@ -111,9 +112,14 @@ fn b3_the_shipped_profiles_change_how_a_dockerfile_is_run_and_not_what() {
         without["steps"][0]["securityContext"] = Value::Null;
         assert_eq!(have, without, "{name}");
     }
+    contexts
+}
+
+#[test]
+fn b3_the_shipped_profiles_change_how_a_dockerfile_is_run_and_not_what() {
     let unconfined = json!({"type": "Unconfined"});
     assert_eq!(
-        json!(contexts),
+        json!(contexts(BUILD)),
         json!({
             "baseline": {"runAsUser": 0, "capabilities": {"add": ["SETFCAP"]}},
             "userns": {"runAsUser": 0, "capabilities": {"add": ["SETFCAP", "SYS_ADMIN"]}, "appArmorProfile": unconfined},
@@ -125,4 +131,15 @@ fn b3_the_shipped_profiles_change_how_a_dockerfile_is_run_and_not_what() {
             "privileged": {"runAsUser": 0, "privileged": true},
         })
     );
+}
+
+#[test]
+fn b3_an_image_is_tested_in_the_way_in_which_it_is_built() {
+    let (build, mut test) = (contexts(BUILD), contexts(TEST));
+    // The command becomes no other user where nothing needs that.
+    for name in ["baseline", "userns"] {
+        let context = test.get_mut(name).and_then(Value::as_object_mut).expect("a context");
+        assert_eq!(context.remove("allowPrivilegeEscalation"), Some(false.into()), "{name}");
+    }
+    assert_eq!(test, build);
 }

@@ -371,3 +371,31 @@ fn b3_steps_that_cannot_be_in_one_pod_are_named() {
         ]
     );
 }
+
+#[test]
+fn b3_one_step_fills_the_workspace_after_the_build_and_the_last_result_counts() {
+    let fills = "workspaces: [{name: source}, {name: after-build}]\nsteps: [{name: c, image: i}]\n";
+    let from = |step: &str| {
+        let value = format!("$(steps.{step}.results.IMAGE_DIGEST)");
+        json!({"results": [{"name": "IMAGE_DIGEST", "value": value}], "steps": [{"name": step, "image": "i"}]}).to_string()
+    };
+    let mut sources = step(fills);
+    for (name, text) in [("one", from("p")), ("two", from("q"))] {
+        sources.extend(step(&text).into_values().map(|source| (name.to_owned(), source)));
+    }
+    let named = |names: &[(&str, &str)]| {
+        let steps: Vec<_> =
+            names.iter().map(|(name, map)| json!({"name": name, "configMap": map})).collect();
+        template(&json!({"steps": steps}))
+    };
+    let good = named(&[("copy", "cm"), ("one", "one"), ("two", "two")]);
+    let resolved = resolve(&good, &sources, "team", NO_ARGS).expect("resolved");
+    let value = |at: usize| resolved.steps[at].stage.results["IMAGE_DIGEST"]["value"].clone();
+    assert_eq!(
+        (value(1), value(2)),
+        (json!("$(steps.one.results.IMAGE_DIGEST)"), json!("$(steps.two.results.IMAGE_DIGEST)"))
+    );
+    let twice = named(&[("copy", "cm"), ("again", "cm"), ("one", "one")]);
+    let want = "StepsDisagree: steps copy and again cannot be in one pod: each has a workspace after-build of its own";
+    assert_eq!(reasons(&twice, &sources), [want]);
+}

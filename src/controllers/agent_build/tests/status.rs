@@ -7,9 +7,9 @@ use super::super::again;
 use super::super::decide::{Asked, Candidate, Trigger, decide};
 use super::super::failure::failure;
 use super::super::key::build_key;
+use super::super::lingering::Lingering;
 use super::super::place::Place;
 use super::*;
-use crate::api::agent_build::BuildStrategy;
 use crate::runtime::worker::Next;
 use convoke_core::sync::commit::source_at::SourceAt;
 
@@ -78,7 +78,11 @@ fn decided<'a>(
     let candidate = Candidate {
         name: NAME,
         uid: UID,
-        place: Box::leak(Box::new(Place::new("team", BuildStrategy::Dockerfile, None))),
+        place: Box::leak(Box::new(Place::new(
+            "team",
+            crate::controllers::agent_build::needs::Level::Baseline,
+            None,
+        ))),
         key,
         runs: Vec::from_iter(run).leak(),
         failure,
@@ -325,6 +329,23 @@ fn trigger_off_builds_nothing_and_says_so() {
         (new.phase, condition(&new, "Ready")),
         (Some(BuildPhase::Pending), Some(("False", "TriggerOff")))
     );
+}
+
+#[test]
+fn b7_what_waits_for_a_pod_keeps_its_place_and_says_for_which() {
+    let (one, tag, run) = (key("1"), "latest".into(), "reviewer-1".into());
+    let (namespace, pod) = ("team".into(), "reviewer-1-pod".into());
+    let pod = Lingering { run, namespace, pod, tag, is_late: false };
+    let queued_at = Some(at(1).to_string());
+    let old = AgentBuildStatus {
+        build_key: Some(one.to_string()),
+        queued_at: queued_at.clone(),
+        ..AgentBuildStatus::default()
+    };
+    let waits = about(&one, Decision::Wait(Wait::Pod(&pod)), None);
+    let new = status(&old, &meta(), &waits, Builder::Available, at(9));
+    assert_eq!(condition(&new, "Ready"), Some(("False", "Queued")));
+    assert_eq!((new.queued_at, new.message), (queued_at, Some(pod.message())));
 }
 
 #[test]

@@ -46,3 +46,30 @@ fn b12_what_is_no_envelope_is_none() {
         assert_eq!(open(bad.as_bytes()), None, "{bad}");
     }
 }
+
+#[test]
+fn b12_an_envelope_is_known_by_its_payload_and_by_who_has_signed_it() {
+    use crate::controllers::agent_build::signing::key::SigningKey;
+    let made = || {
+        let pem = SigningKey::generate().expect("a key");
+        SigningKey::from_pem(pem.get().as_bytes()).expect("a key")
+    };
+    let (ours, theirs) = (made(), made());
+    let by = |key: &SigningKey| {
+        let signed = pre_authentication_encoding(IN_TOTO, b"{}");
+        envelope(b"{}", &key.sign(&signed).expect("a signature"))
+    };
+    let key = ours.public();
+    assert_eq!(
+        Ok(&key),
+        crate::controllers::agent_build::signing::key::PublicKey::from_pem(
+            ours.public_pem().as_bytes()
+        )
+        .as_ref()
+    );
+    assert!(is_of(&by(&ours), b"{}", &key));
+    assert!(!is_of(&by(&ours), b"{\"a\":1}", &key), "of something else");
+    assert!(!is_of(&by(&theirs), b"{}", &key), "of somebody else");
+    assert!(!is_of(&envelope(b"{}", b"s"), b"{}", &key));
+    assert!(!is_of(b"", b"", &key));
+}

@@ -1,0 +1,239 @@
+//! Which image the tag of a base image names, for builds with `trigger.baseImage`.
+//!
+//! The build is resolved as if its spec named that digest: so it is in the build key, and the step that appends takes exactly this image. A
+//! registry is asked once for all builds of a namespace that name the same image in the same way, and again after some minutes. While it does not
+//! answer, what it has said before holds, and a condition says so; the status keeps it over a restart.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::Controller;
+use super::problem::BuildProblem;
+use super::questions::{Asked, Questions};
+use super::reconcile::Subject;
+use super::reuse::Nothing;
+use crate::api::AgentBuild;
+use crate::api::agent_build::{AgentBuildSpec, AgentBuildStatus, BuildStrategy};
+use crate::registry::{BaseError, Digest, Reference, Registry};
+use crate::runtime::worker::Next;
+
+/// How long an answer counts.
+const LIFETIME: Duration = Duration::from_secs(10 * 60);
+/// How long nobody asks again after a question without an answer.
+const PAUSE: Duration = Duration::from_secs(60);
+/// A registry that takes longer is left alone like one that does not answer: reconciles wait for it.
+const SLOW: Duration = Duration::from_secs(2);
+/// The condition that says that the tag is not followed. It is there while that is so.
+pub const STALE: &str = "BaseImageStale";
+/// The most answers that are kept.
+const MAX_KEPT: usize = 1000;
+/// How long one question may take.
+const TOTAL: Duration = Duration::from_secs(5);
+
+/// A question, as builds of one namespace with the same credentials ask it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Question {
+    registry: Asked,
+    base: String,
+    secret: Option<String>,
+}
+
+/// What is known of a tag.
+#[derive(Debug, Default)]
+struct Known {
+    /// What it named, and since when that is known.
+    answer: Option<(Instant, Digest)>,
+    /// Why the last question had no answer, and since when.
+    failure: Option<(Instant, String)>,
+}
+
+impl Known {
+    fn is_new(&self) -> bool {
+        self.answer.as_ref().is_some_and(|(since, _)| since.elapsed() < LIFETIME)
+    }
+
+    /// Why it is not asked again at once.
+    fn failed(&self) -> Option<&str> {
+        let (since, why) = self.failure.as_ref()?;
+        (since.elapsed() < PAUSE).then_some(why)
+    }
+}
+
+/// Who asks holds it: others wait for that answer.
+type Place = Arc<tokio::sync::Mutex<Known>>;
+
+/// What registries have said.
+#[derive(Debug, Default)]
+pub struct Bases {
+    known: Mutex<HashMap<Question, Place>>,
+    /// Registries that do not answer. Those of images are not among them.
+    silent: Questions,
+}
+
+impl Bases {
+    fn place(&self, question: &Question) -> Place {
+        let mut all = self.known.lock();
+        if all.len() >= MAX_KEPT {
+            // Those that are held are being asked for.
+            all.retain(|_, place| place.try_lock().map_or(true, |known| known.is_new()));
+        }
+        all.entry(question.clone()).or_default().clone()
+    }
+}
+
+/// A build with a digest for the tag of its base image.
+#[derive(Debug)]
+pub struct Pinned {
+    /// The build.
+    pub build: AgentBuild,
+    /// Why it is not known whether the tag still names that image.
+    pub stale: Option<String>,
+}
+
+/// The base image of a spec, if its tag is to be followed. One with a digest is none.
+fn followed(spec: &AgentBuildSpec) -> Option<&str> {
+    let append = spec.append.as_ref().filter(|_| spec.strategy == BuildStrategy::Append)?;
+    let base = append.base_image.as_str();
+    (spec.trigger.base_image && !base.contains('@')).then_some(base)
+}
+
+/// The digest that a status has for the base image of a spec. `None` if there is nothing to follow, or nothing known of it.
+fn digest_of(spec: &AgentBuildSpec, status: &AgentBuildStatus) -> Option<Digest> {
+    let base = followed(spec)?;
+    let (known, digest) = status.base_image.as_deref()?.split_once('@')?;
+    digest.parse().ok().filter(|_| known == base)
+}
+
+/// The spec with that digest.
+#[must_use]
+pub fn pinned_by(spec: &AgentBuildSpec, status: &AgentBuildStatus) -> Option<AgentBuildSpec> {
+    digest_of(spec, status).map(|digest| with(spec, &digest))
+}
+
+fn with(spec: &AgentBuildSpec, digest: &Digest) -> AgentBuildSpec {
+    let mut spec = spec.clone();
+    if let Some(append) = &mut spec.append {
+        append.base_image = format!("{}@{digest}", append.base_image);
+    }
+    spec
+}
+
+/// Notes in the status which image the spec names, as it was resolved, and says when to look again.
+pub fn note(spec: &AgentBuildSpec, status: &mut AgentBuildStatus, next: Next) -> Next {
+    let base = spec.append.as_ref().map(|append| &append.base_image);
+    if !spec.trigger.base_image {
+        status.base_image = None;
+        return next;
+    }
+    if let Some(pinned) = base.filter(|base| base.contains('@')) {
+        status.base_image = Some(pinned.clone());
+    }
+    match next {
+        Next::Settled => Next::After(LIFETIME),
+        Next::After(wait) => Next::After(wait.min(LIFETIME)),
+        Next::Forget => Next::Forget,
+    }
+}
+
+impl Controller {
+    /// The build with a digest for the tag of its base image; `None` if that is not followed.
+    pub(super) async fn pinned(
+        &self,
+        subject: &Subject<'_>,
+    ) -> Result<Option<Pinned>, BuildProblem> {
+        let spec = &subject.build.spec;
+        let (Some(base), Some(registry)) = (followed(spec), self.registry(spec)) else {
+            return Ok(None);
+        };
+        let pinned = |spec, stale| {
+            let build = AgentBuild { spec, ..subject.build.clone() };
+            Ok(Some(Pinned { build, stale }))
+        };
+        let unknown = |why: &str| BuildProblem::base_image_unknown(why);
+        let reference: Reference = base.parse().map_err(|why: String| unknown(&why))?;
+        let asked = Asked {
+            namespace: subject.key.namespace.clone(),
+            registry: reference.image.registry().to_owned(),
+            plain_http: spec.output.insecure,
+        };
+        let secret = spec.output.secret_ref.as_ref().map(|secret| secret.name.clone());
+        let question = Question { registry: asked.clone(), base: base.to_owned(), secret };
+        let place = self.bases.place(&question);
+        // One question at a time, each with a deadline.
+        let mut known = place.lock().await;
+        if let Some((_, digest)) = known.answer.as_ref().filter(|_| known.is_new()) {
+            return pinned(with(spec, digest), None);
+        }
+        let before = match &known.answer {
+            Some((_, digest)) => Some(digest.clone()),
+            None => digest_of(spec, &subject.old),
+        };
+        let why = if let Some(why) = known.failed() {
+            why.to_owned()
+        } else if self.bases.silent.is_silent(&asked) {
+            "its registry, or several others of this namespace, did not answer a moment ago".into()
+        } else {
+            let began = Instant::now();
+            let asking = self.ask(subject, &registry, &reference, before.as_ref());
+            let answer = tokio::time::timeout(TOTAL, asking).await;
+            if began.elapsed() > SLOW {
+                self.bases.silent.is_silent_now(asked.clone());
+            }
+            let why = match answer {
+                Ok(Ok(digest)) => {
+                    *known =
+                        Known { answer: Some((Instant::now(), digest.clone())), failure: None };
+                    return pinned(with(spec, &digest), None);
+                }
+                Ok(Err(Nothing::Known(why))) => why,
+                Ok(Err(Nothing::Silent(why))) => {
+                    self.bases.silent.is_silent_now(asked);
+                    why
+                }
+                Err(_) => "its registry does not answer".to_owned(),
+            };
+            known.failure = Some((Instant::now(), why.clone()));
+            why
+        };
+        match before {
+            Some(digest) => pinned(with(spec, &digest), Some(why)),
+            None => Err(unknown(&why)),
+        }
+    }
+
+    /// What the tag names. Another image than before counts only if the registry says so twice: replicas of it may differ.
+    async fn ask(
+        &self,
+        subject: &Subject<'_>,
+        registry: &str,
+        reference: &Reference,
+        before: Option<&Digest>,
+    ) -> Result<Digest, Nothing> {
+        let client = self.client_of(subject, registry, &reference.image, TOTAL).await?;
+        let mut client = client.read_only();
+        let first = named(&mut client, reference).await?;
+        if before.is_some_and(|before| *before != first)
+            && named(&mut client, reference).await? != first
+        {
+            let why = format!("its registry names another image each time for {reference}");
+            return Err(Nothing::Known(why));
+        }
+        Ok(first)
+    }
+}
+
+async fn named(client: &mut Registry, reference: &Reference) -> Result<Digest, Nothing> {
+    let found = client.digest_of(&reference.version()).await.map_err(|error| match error {
+        BaseError::Registry(error) => error.into(),
+        error @ BaseError::Invalid { .. } => Nothing::Known(error.to_string()),
+    })?;
+    found.ok_or_else(|| Nothing::Known(format!("its registry has no {reference}")))
+}
+
+#[cfg(test)]
+#[path = "tests/bases.rs"]
+mod tests;
