@@ -65,6 +65,21 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// The 32 bytes that 64 hex digits stand for.
+#[must_use]
+pub fn unhex(digits: &[u8]) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if digits.len() != 2 * bytes.len() {
+        return None;
+    }
+    let value =
+        |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = value(pair[0])? << 4 | value(pair[1])?;
+    }
+    Some(bytes)
+}
+
 /// Whether a text is a DNS label (RFC 1123).
 #[must_use]
 pub fn is_dns_label(text: &str) -> bool {

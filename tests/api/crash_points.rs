@@ -14,7 +14,7 @@ use std::time::Instant;
 use convoke::api::Kind;
 use futures::{FutureExt, StreamExt, stream};
 use support::cluster::cluster_for;
-use support::points::{chosen, say};
+use support::points::{around, chosen, say};
 use support::proxy::{Effect, Moment, Point, Target, Write};
 use support::story::{Played, STEPS, Stage};
 use support::team::ARGS;
@@ -95,25 +95,9 @@ async fn campaign(controllers: &str) {
     assert!(reached * 2 >= tried, "most points must be reached, or nothing is tested");
 }
 
-/// Before and after every write that the server did not refuse, and for most the request that comes late.
+/// Before and after every write, and for most the request that comes late: another status that does stays until the object is looked at again.
 fn points(writes: &[Write]) -> Vec<Point> {
-    let mut points: Vec<_> = writes
-        .iter()
-        .filter(|write| !matches!(write.effect, Effect::Refused(_)))
-        .flat_map(|write| {
-            // Another status that comes late stays until the object is looked at again.
-            let what = &write.target.what;
-            let late = is_exact(what) || what.starts_with("gitsyncs/status/");
-            let late = late.then_some(Moment::Late);
-            [Moment::Before, Moment::After].into_iter().chain(late).map(|moment| Point {
-                target: write.target.clone(),
-                nth: write.nth,
-                moment,
-            })
-        })
-        .collect();
-    points.sort();
-    points
+    around(writes.iter(), |what| is_exact(what) || what.starts_with("gitsyncs/status/"))
 }
 
 /// What a kill cost, where it happened: what depends on who is faster may not happen again. Or what went wrong.

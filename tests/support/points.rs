@@ -2,10 +2,30 @@
 
 use std::io::Write as _;
 
-use super::proxy::Point;
+use super::proxy::{Effect, Moment, Point, Write};
 
 /// What they are drawn by without `CONVOKE_SEED`.
 const DEFAULT_SEED: u64 = 2171;
+
+/// Before and after each of these writes that the server did not refuse; and the request that comes late, where that says something.
+pub fn around<'w>(
+    writes: impl Iterator<Item = &'w Write>,
+    may_be_late: impl Fn(&str) -> bool,
+) -> Vec<Point> {
+    let mut points: Vec<_> = writes
+        .filter(|write| !matches!(write.effect, Effect::Refused(_)))
+        .flat_map(|write| {
+            let late = may_be_late(&write.target.what).then_some(Moment::Late);
+            [Moment::Before, Moment::After].into_iter().chain(late).map(|moment| Point {
+                target: write.target.clone(),
+                nth: write.nth,
+                moment,
+            })
+        })
+        .collect();
+    points.sort();
+    points
+}
 
 /// The points to try, and how they were chosen: all of them with `CONVOKE_FULL`, and otherwise as many as are to be drawn.
 pub fn chosen(mut points: Vec<Point>, drawn: usize) -> (Vec<Point>, String) {

@@ -15,7 +15,7 @@ use super::Controller;
 use super::problem::BuildProblem;
 use super::questions::{Asked, Questions};
 use super::reconcile::Subject;
-use super::reuse::Nothing;
+use super::reuse::{Nothing, SLOW, TOTAL};
 use crate::api::AgentBuild;
 use crate::api::agent_build::{AgentBuildSpec, AgentBuildStatus, BuildStrategy};
 use crate::registry::{BaseError, Digest, Reference, Registry};
@@ -25,14 +25,10 @@ use crate::runtime::worker::Next;
 const LIFETIME: Duration = Duration::from_secs(10 * 60);
 /// How long nobody asks again after a question without an answer.
 const PAUSE: Duration = Duration::from_secs(60);
-/// A registry that takes longer is left alone like one that does not answer: reconciles wait for it.
-const SLOW: Duration = Duration::from_secs(2);
 /// The condition that says that the tag is not followed. It is there while that is so.
 pub const STALE: &str = "BaseImageStale";
 /// The most answers that are kept.
 const MAX_KEPT: usize = 1000;
-/// How long one question may take.
-const TOTAL: Duration = Duration::from_secs(5);
 
 /// A question, as builds of one namespace with the same credentials ask it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -17,7 +17,7 @@ use super::Controller;
 use super::apply::runs_of;
 use super::decide::Builder;
 use super::pipeline_run::OWNER_KIND;
-use super::place::{finalizer, places};
+use super::place::{finalizer, is_of, places};
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
 use super::run::Run;
@@ -293,14 +293,6 @@ impl Controller {
         let target = Target { client, store, key, uid: &entry.uid };
         controllers::status::write::<AgentBuild, _>(&self.events, &target, Some(&old), &new).await
     }
-}
-
-/// Whether a run in another namespace is of the AgentBuild with this name and UID.
-fn is_of(run: &Run, key: &Key, uid: &str) -> bool {
-    run.is_elsewhere()
-        && run.home == key.namespace
-        && run.owner_name.as_deref() == Some(&*key.name)
-        && run.owner_uid.as_deref() == Some(uid)
 }
 
 /// What came of looking after runs in other namespaces.

@@ -12,6 +12,7 @@
 //!
 //! Its reconcile is not that of the kinds that run pods; [`super::workload::Workload`] says why.
 
+mod after_build;
 mod again;
 pub mod appended;
 mod apply;
@@ -60,7 +61,6 @@ pub mod tekton;
 pub mod template;
 pub mod template_error;
 pub mod turns;
-mod wall;
 
 use std::sync::Arc;
 use std::time::Duration;

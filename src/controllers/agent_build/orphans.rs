@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Controller;
 use super::apply::runs_of;
+use super::place::{Proven, is_orphan};
 use crate::api::AgentBuild;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::ssa::{self, Deleted};
@@ -26,21 +27,24 @@ impl Controller {
     ) -> Result<Option<Duration>, CallError> {
         let tekton = self.tekton.state();
         let Some(store) = tekton.runs() else { return Ok(None) };
+        // Before the API server is asked. What is in memory decides only whether it is asked.
+        let known = uid.map_or(Proven::Gone, |uid| Proven::There(uid.to_owned()));
         let mut runs = self.owners.in_build_namespace(store, key);
-        runs.retain(|run| run.value.owner_uid.is_some() && run.value.owner_uid.as_deref() != uid);
+        runs.retain(|run| is_orphan(&run.value, key, &known));
         if runs.is_empty() {
             return Ok(None);
         }
         let builds = ssa::api_of::<AgentBuild>(&self.client, &key.namespace);
-        let there = match call(builds.get_metadata(&key.name)).await {
-            // Without a UID nothing is proven.
-            Ok(object) if object.metadata.uid.is_none() => return Ok(Some(RECHECK)),
-            Ok(object) => object.metadata.uid,
-            Err(error) if error.is_gone() => None,
+        let proven = match call(builds.get_metadata(&key.name)).await {
+            Ok(object) => match object.metadata.uid {
+                Some(uid) => Proven::There(uid),
+                None => return Ok(Some(RECHECK)),
+            },
+            Err(error) if error.is_gone() => Proven::Gone,
             Err(error) => return Err(error),
         };
         let mut again = None;
-        for run in runs.iter().filter(|run| run.value.owner_uid != there) {
+        for run in runs.iter().filter(|run| is_orphan(&run.value, key, &proven)) {
             let (namespace, name) = (run.value.namespace.as_str(), run.value.name.as_str());
             let api = runs_of(&self.client, namespace);
             match ssa::delete_after_dependents(&api, name, &run.uid, run.version).await? {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::after_build::separated;
 use super::appended::{self, BASE_IMAGE, appended};
 use super::key::BuildKey;
 use super::place::{Owner, metadata, name_of};
@@ -17,7 +18,6 @@ use super::template::{
     BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, SBOM_RESULT, URL_RESULT,
     WORKSPACE_AFTER_BUILD, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
 };
-use super::wall::walled;
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::keys;
 use crate::registry::Reference;
@@ -245,7 +245,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
     }
     // All steps are in one pod: folders of its own are enough, and need no storage class.
     let run = name_of(*at, &Owner { namespace, name, uid }, key, *attempt);
-    let stages = walled(steps.iter().map(|step| &step.stage));
+    let stages = separated(steps.iter().map(|step| &step.stage));
     let stages: Vec<&Stage> = stages.iter().map(AsRef::as_ref).collect();
     let folders = [WORKSPACE_SOURCE, WORKSPACE_AFTER_BUILD].into_iter();
     let mut workspaces: Vec<_> = folders

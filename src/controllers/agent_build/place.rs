@@ -15,6 +15,7 @@ use super::run::Run;
 use crate::api::agent_build::AgentBuildStatus;
 use crate::api::{API_VERSION, keys};
 use crate::cluster::meta::hex8;
+use crate::cluster::store::Key;
 use convoke_core::text::is_dns_label;
 
 /// How the finalizer of an AgentBuild begins that has runs in another namespace. The name of that namespace follows.
@@ -184,6 +185,38 @@ pub fn way_out(needs: Level, at: Option<&str>) -> String {
             format!("the namespace {at} of --build-namespace must admit Pod Security {needs}")
         }
     }
+}
+
+/// What the API server has said of the AgentBuild of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proven {
+    /// There is none.
+    Gone,
+    /// There is one, with this UID.
+    There(String),
+}
+
+/// Whether a run in another namespace is of the AgentBuild with this name and UID.
+#[must_use]
+pub fn is_of(run: &Run, key: &Key, uid: &str) -> bool {
+    names(run, key) && run.owner_uid.as_deref() == Some(uid)
+}
+
+/// Whether a run in another namespace is to be removed because its AgentBuild is gone, or another one has its name. The run must have been
+/// known before the API server was asked: otherwise its AgentBuild may be younger than the answer.
+#[must_use]
+pub fn is_orphan(run: &Run, key: &Key, proven: &Proven) -> bool {
+    let Some(uid) = &run.owner_uid else { return false };
+    names(run, key)
+        && match proven {
+            Proven::Gone => true,
+            Proven::There(there) => there != uid,
+        }
+}
+
+/// Whether a run in another namespace names the AgentBuild of this name.
+fn names(run: &Run, key: &Key) -> bool {
+    run.is_elsewhere() && run.home == key.namespace && run.owner_name.as_deref() == Some(&*key.name)
 }
 
 #[cfg(test)]

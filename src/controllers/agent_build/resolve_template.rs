@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::after_build;
 use super::appended::{BASE_IMAGE, LOCK_FILE};
 use super::key::Encoding;
 use super::parameters::{Levels, declared};
@@ -19,7 +20,6 @@ use super::template::{
     When, is_version,
 };
 use super::template_error::TemplateError;
-use super::wall;
 use crate::api::agent_build::AgentBuildSpec;
 
 /// A template whose steps and parameters are known. Only the values from the spec are missing.
@@ -393,7 +393,7 @@ fn disagreements(steps: &[ResolvedStep]) -> Vec<TemplateError> {
             }
         }
     }
-    let mut filling = steps.iter().filter(|step| wall::fills(&step.stage));
+    let mut filling = steps.iter().filter(|step| after_build::fills(&step.stage));
     if let (Some(one), Some(other)) = (filling.next(), filling.next()) {
         errors.push(disagreement(&one.name, &other.name, "workspace", WORKSPACE_AFTER_BUILD));
     }

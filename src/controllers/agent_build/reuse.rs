@@ -27,9 +27,9 @@ use crate::registry::{Credentials, Digest, Image, Registry, RegistryError, auth}
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// How long all questions about one image may take together, and all that is written about it.
-const TOTAL: Duration = Duration::from_secs(5);
+pub(super) const TOTAL: Duration = Duration::from_secs(5);
 /// A registry that takes longer is left alone for as long as one that does not answer: reconciles wait for it.
-const SLOW: Duration = Duration::from_secs(2);
+pub(super) const SLOW: Duration = Duration::from_secs(2);
 /// How long a start waits until it is known whether there is a key.
 const MAX_WAIT_FOR_KEY: Duration = Duration::from_secs(5);
 /// The pause between two tries to get the key.

@@ -6,6 +6,7 @@ use std::fmt;
 use aws_lc_rs::hmac;
 use convoke_core::api::git_sync::GitRef;
 pub use convoke_core::api::webhook::Provider;
+use convoke_core::text::unhex;
 use http::HeaderMap;
 use serde::Deserialize;
 
@@ -83,20 +84,6 @@ fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
     values.next().is_none().then(|| value.as_bytes())
-}
-
-/// The 32 bytes that 64 hex digits stand for.
-fn unhex(digits: &[u8]) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if digits.len() != 2 * bytes.len() {
-        return None;
-    }
-    let value =
-        |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = value(pair[0])? << 4 | value(pair[1])?;
-    }
-    Some(bytes)
 }
 
 /// The HMAC-SHA256 that the headers give.

@@ -18,8 +18,8 @@ use futures::{FutureExt, StreamExt, stream};
 use super::*;
 use support::build_story::{BuildPlayed, BuildStage, STEPS};
 use support::cluster::cluster_for;
-use support::points::{chosen, say};
-use support::proxy::{Effect, Moment, Point, Write};
+use support::points::{around, chosen, say};
+use support::proxy::{Effect, Point, Write};
 use support::team::ARGS;
 
 /// Points that are tried without `CONVOKE_FULL`.
@@ -76,27 +76,13 @@ async fn c1_b7_killed_at_any_write_of_a_build_each_try_runs_once_and_all_ends_th
     assert!(reached * 2 >= tried, "most points must be reached, or nothing is tested");
 }
 
-/// Before and after every write of a build that the server did not refuse; and what is no status may come late.
+/// Before and after every write of a build; and what is no status may come late.
 fn points(writes: &[Write]) -> Vec<Point> {
     let of_builds = |write: &&Write| {
         let what = &write.target.what;
         ["agentbuilds/", "pipelineruns/", "secrets/"].iter().any(|kind| what.starts_with(kind))
     };
-    let writes = writes.iter().filter(|write| !matches!(write.effect, Effect::Refused(_)));
-    let mut points: Vec<_> = writes
-        .filter(of_builds)
-        .flat_map(|write| {
-            let late = !write.target.what.contains("/status/");
-            let late = late.then_some(Moment::Late);
-            [Moment::Before, Moment::After].into_iter().chain(late).map(|moment| Point {
-                target: write.target.clone(),
-                nth: write.nth,
-                moment,
-            })
-        })
-        .collect();
-    points.sort();
-    points
+    around(writes.iter().filter(of_builds), |what| !what.contains("/status/"))
 }
 
 /// Plays with a kill at that point, and says whether it was reached.

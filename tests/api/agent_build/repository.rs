@@ -152,8 +152,15 @@ async fn b1_b2_another_repository_is_built_when_what_is_built_of_it_changes() {
     let fourth = app.commit("image/Dockerfile", "FROM scratch\n");
     let run = team.builds("app", &fourth).await;
     assert_eq!(team.runs().await.len(), 3);
+    let ending = cluster.audit_mark();
     team.end(&run.name_any(), true).await;
     team.until("app", "it is built", |s| s.phase == Some(BuildPhase::Succeeded)).await;
+    // Its event comes after its status.
+    eventually(SOON, "the event is told", || async {
+        let writes = team.writes(ending);
+        if writes.iter().any(|write| write.ends_with("events/")) { Ok(()) } else { Err(writes) }
+    })
+    .await;
 
     // A restart builds nothing, and writes nothing.
     drop(controller);

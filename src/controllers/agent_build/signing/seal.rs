@@ -8,7 +8,7 @@
 use std::fmt;
 
 use aws_lc_rs::hmac;
-use convoke_core::text::hex;
+use convoke_core::text::{hex, unhex};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -51,7 +51,7 @@ impl SealKey {
             return false;
         };
         // It takes the same time whatever the seal is.
-        bytes(seal).is_some_and(|mac| hmac::verify(&self.0, &signed, &mac).is_ok())
+        unhex(seal.as_bytes()).is_some_and(|mac| hmac::verify(&self.0, &signed, &mac).is_ok())
     }
 }
 
@@ -76,12 +76,6 @@ pub fn hash(spec: &Value) -> String {
         spec.remove("status");
     }
     hex(&Sha256::digest(spec.to_string().as_bytes()))
-}
-
-/// The bytes of hexadecimal digits.
-fn bytes(digits: &str) -> Option<Vec<u8>> {
-    let pair = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
-    (0..digits.len()).step_by(2).map(pair).collect()
 }
 
 #[cfg(test)]

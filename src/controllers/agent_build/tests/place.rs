@@ -147,3 +147,28 @@ fn b5_a_refused_pod_names_the_choices() {
     let said = way_out(Level::Restricted, None);
     assert!(said.contains("set-security-context") && said.contains("admit baseline"), "{said}");
 }
+
+#[test]
+fn b5_only_a_run_whose_agent_build_is_proven_to_be_gone_is_an_orphan() {
+    let key = Key::new("team", "reviewer");
+    let there = |uid: &str| Proven::There(uid.to_owned());
+    let ours = run(|_| ());
+    assert!(is_of(&ours, &key, UID) && !is_of(&ours, &key, "another"));
+    // It lives; it is gone; another one has its name.
+    assert!(!is_orphan(&ours, &key, &there(UID)));
+    assert!(is_orphan(&ours, &key, &Proven::Gone));
+    assert!(is_orphan(&ours, &key, &there("another")));
+    let at_home = run(|meta| meta["namespace"] = "team".into());
+    let forged = run(|meta| meta["labels"][keys::OWNER_UID] = "another".into());
+    let stranger = run(|meta| meta["labels"] = json!({}));
+    for (what, run, key) in [
+        ("of another AgentBuild", &ours, Key::new("team", "writer")),
+        ("of another namespace", &ours, Key::new("other", "reviewer")),
+        ("in the namespace of its AgentBuild, where Kubernetes removes it", &at_home, key.clone()),
+        ("whose name does not follow from its labels", &forged, key.clone()),
+        ("without labels", &stranger, key.clone()),
+    ] {
+        assert!(!is_orphan(run, &key, &Proven::Gone), "{what}");
+        assert!(!is_of(run, &key, UID), "{what}");
+    }
+}

@@ -1,4 +1,4 @@
-//! (pure) The wall between the steps that run foreign code and the steps after them (B3).
+//! (pure) Keeps the steps after a build apart from the steps before them, which run foreign code (B3).
 //!
 //! A step whose TaskSpec declares the workspace [`WORKSPACE_AFTER_BUILD`] fills it. For the steps after that one it takes the place of
 //! [`WORKSPACE_SOURCE`]: their TaskSpecs go on to say `source`. What ran before has the old workspace mounted, and never the new one.
@@ -16,22 +16,22 @@ use super::template::{WORKSPACE_AFTER_BUILD, WORKSPACE_SOURCE};
 /// the mount from the containers that have it.
 const MOUNT: &str = "/after-build";
 
-/// The stages of the steps that run, with the wall, if a step fills the workspace.
+/// The stages of the steps that run. If one of them fills the workspace, those after it have that one.
 #[must_use]
-pub fn walled<'s>(stages: impl Iterator<Item = &'s Stage>) -> Vec<Cow<'s, Stage>> {
+pub fn separated<'s>(stages: impl Iterator<Item = &'s Stage>) -> Vec<Cow<'s, Stage>> {
     let all: Vec<_> = stages.collect();
-    let Some(wall) = all.iter().position(|stage| fills(stage)) else {
+    let Some(filling) = all.iter().position(|stage| fills(stage)) else {
         return all.into_iter().map(Cow::Borrowed).collect();
     };
     let one = |(at, stage): (usize, &&Stage)| {
         let mut stage = Stage::clone(stage);
-        if at > wall {
-            behind(&mut stage);
+        if at > filling {
+            redirect_stage(&mut stage);
         }
         if let Some(declared) = stage.workspaces.get_mut(WORKSPACE_AFTER_BUILD) {
             *declared = json!({"name": WORKSPACE_AFTER_BUILD, "mountPath": MOUNT});
         }
-        let seen: &[&str] = match at.cmp(&wall) {
+        let seen: &[&str] = match at.cmp(&filling) {
             Ordering::Less => &[WORKSPACE_SOURCE],
             Ordering::Equal => &[WORKSPACE_SOURCE, WORKSPACE_AFTER_BUILD],
             Ordering::Greater => &[WORKSPACE_AFTER_BUILD],
@@ -58,7 +58,7 @@ pub fn fills(stage: &Stage) -> bool {
 }
 
 /// Gives a stage the new workspace in place of the old one.
-fn behind(stage: &mut Stage) {
+fn redirect_stage(stage: &mut Stage) {
     if let Some(declared) = stage.workspaces.remove(WORKSPACE_SOURCE) {
         stage.workspaces.insert(WORKSPACE_AFTER_BUILD.into(), declared);
         let all = [&mut stage.steps, &mut stage.params, &mut stage.volumes];
@@ -85,5 +85,5 @@ fn reference(workspace: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "tests/wall.rs"]
+#[path = "tests/after_build.rs"]
 mod tests;

@@ -24,7 +24,7 @@ fn seen(stages: &[Cow<'_, Stage>]) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn b3_what_was_before_the_wall_is_not_seen_after_it_nor_the_other_way_round() {
+fn b3_what_was_before_the_copy_is_not_seen_after_it_nor_the_other_way_round() {
     let all = [
         made("clone", &["source", "git-auth"]),
         made("build", &["source"]),
@@ -32,11 +32,11 @@ fn b3_what_was_before_the_wall_is_not_seen_after_it_nor_the_other_way_round() {
         made("alone", &[]),
         made("push", &["source", "push-auth"]),
     ];
-    let walled = walled(all.iter());
+    let stages = separated(all.iter());
     let name = |name: &str| json!({"name": name});
     let at = |name: &str| format!("--at=$(workspaces.{name}.path)/x");
     assert_eq!(
-        seen(&walled),
+        seen(&stages),
         [
             (json!([name("git-auth"), name("source")]), json!([at("source"), at("git-auth")])),
             (json!([name("source")]), json!([at("source")])),
@@ -51,21 +51,21 @@ fn b3_what_was_before_the_wall_is_not_seen_after_it_nor_the_other_way_round() {
             ),
         ]
     );
-    let script = walled[4].steps[0]["script"].as_str().expect("a script");
+    let script = stages[4].steps[0]["script"].as_str().expect("a script");
     assert_eq!(script, "ls $(workspaces.after-build.path)ls $(workspaces.push-auth.path)");
     // All steps may write to /workspace: a mount below it could be taken away by another step.
-    for stage in &walled[2..] {
+    for stage in &stages[2..] {
         if let Some(declared) = stage.workspaces.get("after-build") {
             assert_eq!(*declared, json!({"name": "after-build", "mountPath": "/after-build"}));
         }
     }
-    assert!(!walled[4].workspaces.contains_key("source"));
-    assert!(walled[4].workspaces.contains_key("after-build"));
+    assert!(!stages[4].workspaces.contains_key("source"));
+    assert!(stages[4].workspaces.contains_key("after-build"));
 }
 
 #[test]
 fn b3_without_a_step_that_fills_it_there_is_no_wall() {
     let all = [made("clone", &["source", "git-auth"]), made("push", &["source", "push-auth"])];
-    let same = walled(all.iter());
+    let same = separated(all.iter());
     assert!(same.iter().zip(&all).all(|(one, other)| **one == *other));
 }
