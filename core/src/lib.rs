@@ -5,6 +5,7 @@
 //! | [`api`] | the custom resources, names, labels, the mark |
 //! | [`definition`] | the repository format: documents, positions, validation |
 //! | [`cluster`] | live stores of objects; the parameters and errors of requests to the API server |
+//! | [`dockerfile`] | the images that a Dockerfile names |
 //! | [`git`] | names of commits |
 //! | [`sync`] | the sync engine: a state machine that takes events and gives the next actions |
 //! | [`next`] | when to reconcile an object again |
@@ -22,6 +23,7 @@
 pub mod api;
 pub mod cluster;
 pub mod definition;
+pub mod dockerfile;
 pub mod git;
 pub mod next;
 pub mod order;

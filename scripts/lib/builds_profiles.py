@@ -10,6 +10,7 @@ import unittest
 
 from agents_stage import OPERATOR, condition
 from builds_stage import NAMESPACE, stage
+from test_tekton import REGISTRY
 
 FOLDER = "../images/profiled"
 OPTION = "--build-profile="
@@ -78,7 +79,7 @@ class WithoutBaseline(unittest.TestCase):
         build = {
             "source": {"gitSync": {}, "subfolder": "images/profiled"},
             "output": {"image": f"{NAMESPACE}/profiled", "insecure": True},
-            "buildArgs": {"BASE": stage.in_cluster("agent")},
+            "buildArgs": {"BASE": f"{REGISTRY}/tekton/shell:local"},
         }
         head = {"apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild", "metadata": {"name": "profiled"}}
         files = {"profiled.json": json.dumps(head | {"spec": build})}

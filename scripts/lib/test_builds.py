@@ -9,8 +9,10 @@ import json
 import re
 import subprocess
 import unittest
+import urllib.request
 from pathlib import Path
 
+import builds_cache
 import builds_many
 import builds_packages
 import builds_pipeline
@@ -89,7 +91,6 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         return stage.eventually(what, look)
 
     def test_5_b6_b7_a_build_that_fails_says_why_and_leaves_the_agent_running(self):
-        stage.bind_to_operator("convoke-build-logs")
         said = f"so-it-is https://bob:{PASSWORD}@registry.example.com/"
         stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE + f"RUN echo {said} && exit 7\n"})
         status = self.failed("the build fails")
@@ -223,7 +224,10 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertNotIn("failure", status)
 
     def test_93_b1_the_operator_is_killed_while_it_builds(self):
-        commit = stage.push({f"{SOURCE}/note": "seven\n"})
+        """And then the tag of its base image names another image."""
+        build = json.loads((stage.state / "work/team/agentbuild.json").read_text())
+        build["spec"] |= {"buildArgs": {"BASE": self.move_base()}, "trigger": {"baseImage": True}}
+        commit = stage.push({"agentbuild.json": json.dumps(build, indent=1), f"{SOURCE}/note": "seven\n"})
         stage.eventually("it is built", lambda: self.builds(commit))
         before = len(stage.runs())
         stage.stop_operator()
@@ -233,6 +237,41 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertLessEqual(len(stage.runs()), before)
         commits = [run["metadata"]["annotations"]["convoke.dev/commit"] for run in stage.runs()]
         self.assertEqual(commits.count(commit), 1, "one run a key")
+        status = stage.get("agentbuilds", "reviewer")["status"]
+        first = stage.images["agent"].rpartition("@")[2]
+        self.assertEqual(status["baseDigest"], first)
+
+        base = self.move_base({"moved": "yes"})
+        moved = oci.tagged(self.registry(), base.partition("/")[2].rpartition(":")[0], "moving")
+        self.assertNotEqual(moved, first)
+        # An operator that starts asks at once. Others do in some minutes.
+        stage.stop_operator()
+
+        def look():
+            status = stage.get("agentbuilds", "reviewer")["status"]
+            assert (status["phase"], status.get("baseDigest")) == ("Succeeded", moved), json.dumps(status, indent=1)
+            return status
+
+        status = stage.eventually("it is built on the other image", look)
+        self.assertEqual(status["baseImages"], [f"{base}@{moved}"])
+        self.assertEqual(status["history"][0]["baseDigest"], moved)
+        self.assertNotEqual(status["history"][0]["key"], status["history"][1]["key"])
+        stage.built(commit)
+
+    def registry(self):
+        return json.loads((stage.state / "cluster/ready").read_text())["registry"]
+
+    def move_base(self, annotations=None):
+        """Lets the tag `moving` name the image of agents, perhaps with annotations; gives its name for pods."""
+        registry = self.registry()
+        repository, _, digest = stage.images["agent"].removeprefix(f"{registry}/").partition("@")
+        request = urllib.request.Request(f"http://{registry}/v2/{repository}/manifests/{digest}", headers={"Accept": oci.MANIFEST})
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            manifest = reply.read()
+        if annotations:
+            manifest = json.dumps(json.loads(manifest) | {"annotations": annotations}).encode()
+        oci.upload(registry, repository, "moving", manifest, {})
+        return f"{REGISTRY}/{repository}:moving"
 
     def builds(self, commit):
         """Whether a pod builds this commit."""
@@ -328,6 +367,10 @@ class BuildsOfManyAgents(builds_many.BuildsOfManyAgents):
 
 
 class PrivatePlaces(builds_private.PrivatePlaces):
+    """In the same cluster."""
+
+
+class LayersOfABuild(builds_cache.LayersOfABuild):
     """In the same cluster."""
 
 

@@ -20,7 +20,8 @@ use crate::api::agent_build::{AgentBuildStatus, BuildPhase};
 use crate::api::{AgentBuild, GROUP, keys};
 use crate::cluster::client::{CallError, call};
 use crate::controllers::agent_build::run::Run;
-use convoke_core::text::{is_dns_label, quote};
+use crate::controllers::reason::Reason;
+use convoke_core::text::{is_dns_label, printable, quote};
 
 /// Field manager of the annotations.
 const MANAGER: &str = "convoke-cli";
@@ -90,11 +91,12 @@ pub fn rebuild(args: &Args) -> Result<ExitCode, Failure> {
     block_on(async {
         let name = parse(&args.object)?;
         let connection = Connection::open(&args.connection).await?;
-        get(&connection, name).await?;
+        let build = get(&connection, name).await?;
         annotate(&connection, name, keys::REBUILD, &Timestamp::now().to_string()).await?;
         let namespace = &connection.namespace;
+        let but = held(&build).map(|why| format!("; but it is held: {why}")).unwrap_or_default();
         print(&format!(
-            "AgentBuild {name} is built once more. Follow it: convoke logs build/{name} -n {namespace} -f\n"
+            "a build of AgentBuild {name} is asked for{but}\nfollow it: convoke logs build/{name} -n {namespace} -f\n"
         ))
     })
 }
@@ -117,6 +119,30 @@ pub fn cancel(args: &Args) -> Result<ExitCode, Failure> {
             connection.namespace
         ))
     })
+}
+
+/// Why no build begins although one is asked for: reason and message of `Ready`. `None`: nothing is known that holds it.
+fn held(build: &AgentBuild) -> Option<String> {
+    let status = build.status.as_ref()?;
+    let ready = status.conditions.iter().find(|one| one.type_ == "Ready")?;
+    let is_held = status.phase.unwrap_or_default() == BuildPhase::Pending
+        || (status.phase == Some(BuildPhase::Failed) && status.build_key.is_none());
+    // A build that was asked for is not held by the trigger.
+    let begins = status.queued_at.is_some() || ready.reason == Reason::TriggerOff.as_str();
+    let why = || printable(&format!("{}: {}", ready.reason, ready.message));
+    (is_held && !begins && ready.status != "True").then(why)
+}
+
+/// What is waited for, for people: the message of `Ready`, and before it that a build was asked for.
+fn awaited(build: &AgentBuild) -> String {
+    let status = build.status.as_ref();
+    let says = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
+    let what = match (is_asked(build), says) {
+        (false, "") => return "waiting for the operator to look at it".to_owned(),
+        (false, says) => return printable(says),
+        (true, _) => "waiting for the build that was asked for",
+    };
+    held(build).map_or_else(|| what.to_owned(), |why| format!("{what}: {why}"))
 }
 
 /// The key that is being built, or waits.
@@ -151,8 +177,8 @@ pub(super) async fn show_logs(
         match found {
             Some(pod) => break pod,
             None if waits => {
-                let says = build.status.and_then(|status| status.message).unwrap_or_default();
-                if !is_due && told.as_ref() != Some(&says) {
+                let says = awaited(&build);
+                if told.as_ref() != Some(&says) {
                     screen.note(&says)?;
                     told = Some(says);
                 }
@@ -329,12 +355,26 @@ pub(super) async fn tekton_of_name(
 
 fn no_pod(connection: &Connection, build: &AgentBuild) -> Failure {
     let name = build.metadata.name.as_deref().unwrap_or_default();
-    let says = build.status.as_ref().and_then(|status| status.message.as_deref());
+    let status = build.status.as_ref();
+    let says = status.and_then(|status| status.message.as_deref());
     let says = says.map(|says| format!(": {says}")).unwrap_or_default();
     let namespace = &connection.namespace;
     let message = format!("AgentBuild {name} in {namespace} has no pod of a build{says}");
-    Failure::new(FOUND, message)
-        .hint(format!("see why: kubectl -n {namespace} describe agentbuild {name}"))
+    let failure = Failure::new(FOUND, message);
+    match status.and_then(|status| status.failure.as_ref()?.log.as_ref()) {
+        // The pod is gone, or none was made.
+        Some(_) => failure.hint(format!(
+            "the end of the log of its last failure: kubectl -n {namespace} get agentbuild {name} -o jsonpath='{{.status.failure.log}}'"
+        )),
+        None if held(build).is_some() => {
+            failure.hint("mend what the message says; then the build begins by itself")
+        }
+        None if is_to_come(build) => failure
+            .hint(format!("wait for the next one: convoke logs build/{name} -n {namespace} -f")),
+        None => failure.hint(format!(
+            "no pod was made, or it went with its PipelineRun; once its cause is mended: convoke rebuild build/{name} -n {namespace}"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -371,6 +411,67 @@ mod tests {
         assert_eq!(build(None, None), (false, false));
         assert_eq!(build(Some("2"), Some("1")), (true, true));
         assert_eq!(build(Some("2"), Some("2")), (false, false));
+    }
+
+    fn build(status: serde_json::Value) -> AgentBuild {
+        serde_json::from_value(json!({
+            "metadata": {"name": "b", "annotations": {keys::REBUILD: "2"}},
+            "spec": {"source": {"gitSync": {}}, "output": {"image": "i"}}, "status": status,
+        }))
+        .expect("a build")
+    }
+
+    fn says(phase: &str, reason: &str, message: &str) -> serde_json::Value {
+        let ready = json!({"type": "Ready", "status": "False", "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        json!({"phase": phase, "message": message, "conditions": [ready]})
+    }
+
+    #[test]
+    fn b8_a_build_that_is_asked_for_and_held_says_what_holds_it() {
+        let parameter = "the template has no parameter insecur";
+        let broken = build(says("Pending", "UnknownParameter", parameter));
+        let why = format!("UnknownParameter: {parameter}");
+        assert_eq!(held(&broken), Some(why.clone()));
+        assert_eq!(awaited(&broken), format!("waiting for the build that was asked for: {why}"));
+        // The spec is wrong, so there is no key.
+        let failed = build(says("Failed", "InvalidTimeout", "t"));
+        assert_eq!(held(&failed).as_deref(), Some("InvalidTimeout: t"));
+        let mut failed = says("Failed", "BuildFailed", "t");
+        failed["buildKey"] = "k".into();
+        assert_eq!(held(&build(failed)), None, "it is built again");
+        assert_eq!(
+            held(&build(says("Pending", "TriggerOff", "t"))),
+            None,
+            "what is asked for begins"
+        );
+        let mut queued = says("Pending", "Queued", "its turn");
+        queued["queuedAt"] = "2026-01-01T00:00:00Z".into();
+        let mut queued = build(queued);
+        assert_eq!(held(&queued), None);
+        assert_eq!(awaited(&queued), "waiting for the build that was asked for");
+        queued.metadata.annotations = None;
+        assert_eq!(awaited(&queued), "its turn");
+    }
+
+    #[tokio::test]
+    async fn d6_a_build_without_a_pod_gets_one_hint_that_helps() {
+        let connection = crate::cli::pods::tests::connection(&[]);
+        let hint = |build: &AgentBuild| no_pod(&connection, build).hint.expect("a hint");
+        let says_of_key = |phase: &str, reason: &str| {
+            let mut status = says(phase, reason, "t");
+            status["buildKey"] = "k".into();
+            status
+        };
+        let mut ended = build(says_of_key("Failed", "BuildFailed"));
+        ended.metadata.annotations = None;
+        assert!(hint(&ended).ends_with("convoke rebuild build/b -n team"));
+        assert!(hint(&build(json!({}))).ends_with("convoke logs build/b -n team -f"));
+        assert!(hint(&build(says("Pending", "UnknownParameter", "t"))).starts_with("mend what"));
+        let mut failed = says_of_key("Failed", "BuildFailed");
+        failed["failure"] = json!({"pipelineRun": "r", "class": "Build", "reason": "BuildFailed", "message": "t", "log": "E: no",
+            "at": "2026-01-01T00:00:00Z"});
+        assert!(hint(&build(failed)).contains("{.status.failure.log}"));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
 //! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
-//! `push-image`, `append-image`, `copy-image`, `export-image`, `check-scan`, `check-lock-file`, `check-sbom`, `describe-image` and `check-policy` have those of steps
-//! of builds (`deploy/pipelines/README.md`).
+//! `push-image`, `push-layers`, `fetch-layers`, `append-image`, `copy-image`, `export-image`, `check-scan`, `check-lock-file`, `check-sbom`, `describe-image` and
+//! `check-policy` have those of steps of builds (`deploy/pipelines/README.md`).
 
 mod append_image;
 mod approve;
@@ -21,6 +21,7 @@ mod crds;
 mod describe_image;
 mod export_image;
 mod init;
+mod layer_cache;
 mod lock_file;
 mod logs;
 mod operator;
@@ -92,6 +93,12 @@ enum Command {
     /// Push an image from an OCI image layout to its registry; a step of builds does it
     #[command(hide = true)]
     PushImage(Box<push_image::Args>),
+    /// Keep the layers of a build in its registry; a step of builds does it
+    #[command(hide = true)]
+    PushLayers(Box<layer_cache::Push>),
+    /// Fetch the layers that a build has kept; a step of builds does it
+    #[command(hide = true)]
+    FetchLayers(Box<layer_cache::Fetch>),
     /// Append a folder to a base image, and push the image; a step of builds does it
     #[command(hide = true)]
     AppendImage(Box<append_image::Args>),
@@ -165,6 +172,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::Verify(args) => verify::run(*args),
         Command::PushImage(args) => push_image::run(*args),
+        Command::PushLayers(args) => layer_cache::push(*args),
+        Command::FetchLayers(args) => layer_cache::fetch(*args),
         Command::AppendImage(args) => append_image::run(&args),
         Command::ExportImage(args) => export_image::run(&args),
         Command::CopyImage(args) => copy_image::run(&args),

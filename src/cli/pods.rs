@@ -49,8 +49,13 @@ impl Workload {
                 let word = kind.to_ascii_lowercase();
                 let found = Self::KINDS.into_iter().find(|(known, _)| *known == word);
                 let found = found.ok_or_else(|| {
-                    wrong("there are no pods of this kind".into())
-                        .hint("name an agent, a modelapi or an mcpserver: agent/NAME")
+                    let failure = wrong("there are no pods of this kind".into());
+                    match super::builds::name_of(text) {
+                        Some(Ok(name)) => failure.hint(format!(
+                            "of a build there is its log: convoke logs build/{name}; and convoke trace build/{name}"
+                        )),
+                        _ => failure.hint("name an agent, a modelapi or an mcpserver: agent/NAME"),
+                    }
                 })?;
                 (found.1, name)
             }

@@ -31,6 +31,8 @@ pub(super) const INVALID: u8 = 33;
 pub(super) const FOLDER: u8 = 23;
 /// Exit code: the base image is not there, or may not be pulled.
 const NO_BASE: u8 = 34;
+/// Exit code: the registry is not used as it is. It speaks plain HTTP, or its certificate is not trusted.
+const NO_TLS: u8 = 39;
 /// Exit code: nothing can be appended to the base image.
 const WRONG_BASE: u8 = 35;
 /// How long a push may take. A build has a time of its own (`spec.timeout`), which is shorter as a rule.
@@ -216,6 +218,8 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 
 pub(super) fn failure(error: &PushError) -> Failure {
     let code = match error {
+        PushError::Base(BaseError::Registry(RegistryError::NoTls { .. }))
+        | PushError::Registry(RegistryError::NoTls { .. }) => NO_TLS,
         PushError::Layout(_) | PushError::Attachment(_) => INVALID,
         PushError::Folder(FolderError::Scratch { .. }) | PushError::NotWritten { .. } => FOUND,
         PushError::Folder(_) => FOLDER,

@@ -19,10 +19,11 @@ use crate::controllers::agent_build::template_error::TemplateError;
 use crate::definition::Limits;
 use crate::definition::document::{self, Budget};
 use crate::git::{GitError, Snapshot};
+use crate::sync::published::builds::dockerfile_of;
 use convoke_core::sync::commit::source_at::SourceAt;
 
 /// The templates and steps that `deploy/` installs.
-const SHIPPED: [(&str, &str); 19] = [
+const SHIPPED: [(&str, &str); 21] = [
     ("template-dev.yaml", include_str!("../../deploy/pipelines/template-dev.yaml")),
     (
         "template-dev-external.yaml",
@@ -34,6 +35,8 @@ const SHIPPED: [(&str, &str); 19] = [
     ("step-verify.yaml", include_str!("../../deploy/pipelines/step-verify.yaml")),
     ("step-build.yaml", include_str!("../../deploy/pipelines/step-build.yaml")),
     ("step-push.yaml", include_str!("../../deploy/pipelines/step-push.yaml")),
+    ("step-fetch-layers.yaml", include_str!("../../deploy/pipelines/step-fetch-layers.yaml")),
+    ("step-push-layers.yaml", include_str!("../../deploy/pipelines/step-push-layers.yaml")),
     ("step-dependencies.yaml", include_str!("../../deploy/pipelines/step-dependencies.yaml")),
     ("step-append.yaml", include_str!("../../deploy/pipelines/step-append.yaml")),
     ("step-append-layout.yaml", include_str!("../../deploy/pipelines/step-append-layout.yaml")),
@@ -178,6 +181,8 @@ pub fn no_source() -> SourceAt {
         commit: NO_ID.to_owned(),
         subfolder_tree: Some(NO_ID.to_owned()),
         paths: BTreeMap::new(),
+        dockerfile: None,
+        base_images: BTreeMap::new(),
         applied: None,
     }
 }
@@ -196,7 +201,9 @@ pub fn source_at(
         paths.insert(path.clone(), snapshot.tree_id(path)?);
     }
     let subfolder_tree = snapshot.tree_id(&spec.source.subfolder)?;
-    Ok(SourceAt { url, commit: snapshot.commit().id.clone(), subfolder_tree, paths, ..no_source() })
+    let dockerfile = dockerfile_of(snapshot, spec);
+    let commit = snapshot.commit().id.clone();
+    Ok(SourceAt { url, commit, subfolder_tree, paths, dockerfile, ..no_source() })
 }
 
 /// The ConfigMaps of the YAML and JSON files of a folder, by name.

@@ -99,7 +99,7 @@ fn public_key(path: &PathBuf) -> Result<PublicKey, Failure> {
     use std::io::Read;
     let wrong = |why: String| {
         Failure::new(USAGE, format!("{}: {why}", path.display())).hint(
-            "kubectl -n convoke-system get configmap convoke-signing-public -o go-template='{{index .data \"cosign.pub\"}}' > cosign.pub",
+            "kubectl -n convoke-system get configmap convoke-signing-public --ignore-not-found -o go-template='{{index .data \"cosign.pub\"}}' > cosign.pub (there once a first image is attested)",
         )
     };
     let file =

@@ -24,8 +24,12 @@ pub enum Reason {
     Queued,
     /// The build failed because of the cluster, and is tried again.
     Retrying,
+    /// The build was stopped for a newer one.
+    Superseded,
     /// The PipelineRun runs.
     Building,
+    /// Tekton does nothing with the PipelineRun.
+    TektonNotResponding,
     /// The image is built, and its provenance is not in the registry yet.
     ProvenancePending,
     /// The source changed, but `spec.trigger.onCommit` is false.
@@ -42,7 +46,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 19] = [
         Self::RollingOut,
         Self::Replacing,
         Self::WaitingForDependencies,
@@ -53,7 +57,9 @@ impl Reason {
         Self::Stopped,
         Self::Queued,
         Self::Retrying,
+        Self::Superseded,
         Self::Building,
+        Self::TektonNotResponding,
         Self::ProvenancePending,
         Self::TriggerOff,
         Self::BuilderUnavailable,
@@ -76,7 +82,9 @@ impl Reason {
             Self::Stopped => "Stopped",
             Self::Queued => "Queued",
             Self::Retrying => "Retrying",
+            Self::Superseded => "Superseded",
             Self::Building => "Building",
+            Self::TektonNotResponding => "TektonNotResponding",
             Self::ProvenancePending => "ProvenancePending",
             Self::TriggerOff => "TriggerOff",
             Self::BuilderUnavailable => "BuilderUnavailable",

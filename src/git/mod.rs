@@ -25,6 +25,7 @@ mod credentials;
 mod disk;
 mod error;
 mod fetching;
+mod file;
 mod flights;
 mod followers;
 #[doc(hidden)]

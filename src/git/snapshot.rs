@@ -17,6 +17,7 @@ use gix::odb::HandleArc;
 use gix::odb::pack::cache::lru::MemoryCappedHashmap;
 
 use super::error::{nearest, printable};
+use super::file::{FileAt, missing};
 use super::generation::Generation;
 use super::heavy::PACKS;
 use super::listing::{Folder, Found, Listing, list};
@@ -375,6 +376,24 @@ pub(super) fn tree_ids(
         })
     };
     paths.iter().map(one).collect()
+}
+
+/// A file of a commit, as [`Snapshot::file`].
+pub(super) fn file(
+    objects: HandleArc,
+    commit: &ObjectId,
+    path: &str,
+    max_bytes: u64,
+) -> Result<FileAt, GitError> {
+    let objects = caching(objects);
+    let (_, root) = read_commit(&objects, commit)?;
+    let Ok(path) = check::path(path) else { return Ok(Err(missing(path))) };
+    Ok(match find(&objects, root, &path)? {
+        Found::Entry(EntryKind::File, id) => blob(&objects, &id, max_bytes)?
+            .ok_or_else(|| TreeError::TooLarge { path, limit: max_bytes }.to_string()),
+        Found::Entry(..) | Found::Folder(_) => Err(TreeError::NotAFile { path }.to_string()),
+        Found::Nothing => Err(missing(&path)),
+    })
 }
 
 /// Finds what is at a checked path. Links are not followed: a link on the way is the result.

@@ -385,13 +385,14 @@ pub(super) fn failed(what: &str, error: NetError) -> RegistryError {
         }
         // As rustls says that the other side speaks no TLS.
         NetError::Failed { .. } if why.contains("InvalidContentType") => {
-            RegistryError::NotUsed { what, why: format!("{why} (does it speak plain http?)") }
+            let hint = "does it speak plain http? output.insecure: true is for that";
+            RegistryError::NoTls { what, why: format!("{why} ({hint})") }
         }
+        NetError::CertificateNotTrusted { .. } => RegistryError::NoTls { what, why },
         NetError::Failed { .. }
         | NetError::ConnectionRefused { .. }
         | NetError::ProxyFailed { .. } => unreachable(&what, why),
         NetError::NotAllowed(_)
-        | NetError::CertificateNotTrusted { .. }
         | NetError::InvalidIdentity { .. }
         | NetError::ClientCertificateRefused { .. } => RegistryError::NotUsed { what, why },
     }

@@ -78,9 +78,17 @@ pub enum RegistryError {
         /// What the registry says, and what to do.
         said: String,
     },
-    /// It is not used, as it is: its certificate, its address, where it wants the credentials.
+    /// It is not used, as it is: its address, its answer, where it wants the credentials.
     #[error("{what}: {why}")]
     NotUsed {
+        /// What was asked.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// There is no connection over TLS with it: it speaks plain HTTP, or its certificate is not trusted.
+    #[error("{what}: {why}")]
+    NoTls {
         /// What was asked.
         what: String,
         /// Why.

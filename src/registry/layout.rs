@@ -58,14 +58,24 @@ impl Layout {
     pub fn open(folder: &Path) -> Result<Self, LayoutError> {
         let root = openat(CWD, folder, folder_flags(), Mode::empty())
             .map_err(|error| not_opened("the layout", error, "a folder"))?;
-        let version =
-            whole(&file_in(&root, "oci-layout", "oci-layout")?, "oci-layout", MAX_VERSION)?;
-        manifest::layout_version(&version).map_err(|why| invalid("oci-layout", why))?;
-        let index =
-            whole(&file_in(&root, "index.json", "index.json")?, "index.json", MAX_MANIFEST)?;
+        let (index, blobs) = index_and_blobs(&root)?;
         let named = manifest::index(&index).map_err(|why| invalid("index.json", why))?;
-        let blobs = folder_in(&folder_in(&root, "blobs", "blobs")?, "sha256", BLOBS)?;
-        let found = Blob::open(&blobs, &named)?;
+        Self::of(&blobs, &named)
+    }
+
+    /// All images of the layout in a folder of this folder, at most [`super::layers::MAX_IMAGES`]. The same as [`Self::open`] otherwise.
+    ///
+    /// # Errors
+    /// What is not as it should be.
+    pub(super) fn open_all(folder: &OwnedFd, name: &str) -> Result<Vec<Self>, LayoutError> {
+        let (index, blobs) = index_and_blobs(&folder_in(folder, name, name)?)?;
+        let all = super::layers::index(&index).map_err(|why| invalid("index.json", why))?;
+        all.manifests.iter().map(|named| Self::of(&blobs, named)).collect()
+    }
+
+    /// The image that a descriptor names.
+    fn of(blobs: &OwnedFd, named: &Descriptor) -> Result<Self, LayoutError> {
+        let found = Blob::open(blobs, named)?;
         let path = found.path();
         let bytes = whole(&found.file, &path, MAX_MANIFEST)?;
         let digest = Digest::of(&bytes);
@@ -74,11 +84,20 @@ impl Layout {
         }
         let all = manifest::manifest(&bytes)
             .map_err(|why| invalid(&format!("the manifest ({path})"), why))?;
-        let config = Blob::open(&blobs, &all.config)?;
+        let config = Blob::open(blobs, &all.config)?;
         let layers =
-            all.layers.iter().map(|layer| Blob::open(&blobs, layer)).collect::<Result<_, _>>()?;
+            all.layers.iter().map(|layer| Blob::open(blobs, layer)).collect::<Result<_, _>>()?;
         Ok(Self { manifest: bytes.into(), digest, config, layers })
     }
+}
+
+/// `index.json` of a layout, and its folder of blobs.
+fn index_and_blobs(root: &OwnedFd) -> Result<(Vec<u8>, OwnedFd), LayoutError> {
+    let version = whole(&file_in(root, "oci-layout", "oci-layout")?, "oci-layout", MAX_VERSION)?;
+    manifest::layout_version(&version).map_err(|why| invalid("oci-layout", why))?;
+    let index = whole(&file_in(root, "index.json", "index.json")?, "index.json", MAX_MANIFEST)?;
+    let blobs = folder_in(&folder_in(root, "blobs", "blobs")?, "sha256", BLOBS)?;
+    Ok((index, blobs))
 }
 
 impl Blob {
@@ -134,18 +153,18 @@ impl Blob {
     }
 }
 
-const fn folder_flags() -> OFlags {
+pub(super) const fn folder_flags() -> OFlags {
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 }
 
 /// Opens a folder in a folder. `path` is what errors call it.
-fn folder_in(folder: &OwnedFd, name: &str, path: &str) -> Result<OwnedFd, LayoutError> {
+pub(super) fn folder_in(folder: &OwnedFd, name: &str, path: &str) -> Result<OwnedFd, LayoutError> {
     openat(folder, name, folder_flags(), Mode::empty())
         .map_err(|error| not_opened(path, error, "a folder"))
 }
 
 /// Opens a regular file in a folder.
-fn file_in(folder: &OwnedFd, name: &str, path: &str) -> Result<File, LayoutError> {
+pub(super) fn file_in(folder: &OwnedFd, name: &str, path: &str) -> Result<File, LayoutError> {
     file_at(folder, Path::new(name), path)
 }
 
@@ -162,7 +181,7 @@ pub(super) fn file_at(folder: impl AsFd, name: &Path, path: &str) -> Result<File
     Ok(file.into())
 }
 
-fn not_opened(path: &str, error: Errno, wanted: &str) -> LayoutError {
+pub(super) fn not_opened(path: &str, error: Errno, wanted: &str) -> LayoutError {
     let path = path.to_owned();
     match error {
         Errno::LOOP => {
@@ -191,7 +210,7 @@ fn not_read(path: &str, error: &io::Error) -> LayoutError {
     LayoutError::NotRead { path: path.to_owned(), why: error.to_string() }
 }
 
-fn invalid(path: &str, why: String) -> LayoutError {
+pub(super) fn invalid(path: &str, why: String) -> LayoutError {
     LayoutError::Invalid { path: path.to_owned(), why }
 }
 

@@ -20,7 +20,10 @@
 //! attest   writes and reads that
 //! referrers (pure) what is attached to an image: artifacts, and the list of them
 //! attach   attaches files to an image
+//! retag    has a tag name an image that is there
 //! describe (pure) what rules see of an image
+//! layers   (pure) the layers of a build that are kept for the next one: their index, and the manifests of its images
+//! cache    keeps such layers in the registry, and fetches them
 //! ```
 //! What is in a layout or a folder is hostile: whoever wrote the Dockerfile may have written it. Connections are made by [`crate::net`], whose
 //! dialler the caller gives.
@@ -31,12 +34,14 @@ mod attest;
 pub mod attestations;
 pub mod auth;
 pub mod base;
+pub mod cache;
 pub mod client;
 pub mod describe;
 pub mod error;
 pub mod fetch;
 pub mod folder;
 pub mod image;
+pub mod layers;
 pub mod layout;
 pub mod manifest;
 pub mod packages;
@@ -44,6 +49,7 @@ pub mod pull;
 pub mod push;
 pub mod reference;
 pub mod referrers;
+mod retag;
 pub mod save;
 
 pub use self::append::Append;

@@ -3,18 +3,21 @@
 //! The folder is a new one. Its files are made below it by its descriptor: nothing that is there is written over, and no symbolic link is
 //! followed. `index.json` is written last, so what broke off is no layout.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
 use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, Mode, OFlags, fchmod, mkdirat, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
 use super::client::Registry;
@@ -25,6 +28,8 @@ use super::push::Piece;
 
 /// The most bytes of all blobs of a layout.
 pub const MAX_BYTES: u64 = 16 << 30;
+/// Bytes that are unpacked at once.
+const PIECE: usize = 256 << 10;
 /// Pieces of a blob that wait to be written.
 const PIECES: usize = 4;
 /// What tools call the image of the layout: `oci:DIR:image`.
@@ -88,15 +93,37 @@ impl NewLayout {
     async fn pull_one(&self, base: &mut Registry, named: &Descriptor) -> Result<(), PushError> {
         let path = path_of(&named.digest);
         let file = Arc::new(new_file(&self.blobs, named.digest.hex(), &path)?);
-        let mut tried = 0;
-        loop {
-            match arrived(base, named, file.clone(), &path).await {
-                Ok(()) => return Ok(()),
-                Err(PushError::Base(BaseError::Registry(error)))
-                    if base.again(&mut tried, &error).await => {}
-                Err(error) => return Err(error),
-            }
+        fetched(base, named, &file, &path).await
+    }
+
+    /// Brings a layer here, and unpacks it. `plain` is what comes of it.
+    ///
+    /// # Errors
+    /// Why it is not there.
+    pub(super) async fn pull_unpacked(
+        &mut self,
+        base: &mut Registry,
+        packed: &Descriptor,
+        plain: &Descriptor,
+    ) -> Result<(), PushError> {
+        if packed == plain {
+            return self.pull(base, &[("", plain.clone())]).await;
         }
+        if !self.begins(&plain.digest, plain.size) {
+            return Ok(());
+        }
+        let path = path_of(&plain.digest);
+        let spool = Arc::new(spool(&self.root)?);
+        fetched(base, packed, &spool, &path).await?;
+        let file = new_file(&self.blobs, plain.digest.hex(), &path)?;
+        let wanted = plain.clone();
+        let unpacking = tokio::task::spawn_blocking(move || unpacked(&spool, file, &wanted));
+        let ended = |_| io::Error::other("the unpacking ended");
+        let found = unpacking.await.map_err(ended).and_then(|done| done);
+        if found.map_err(|error| not_written(&path, &error))? {
+            return Ok(());
+        }
+        Err(invalid(base, format!("{} does not become {}", packed.digest, plain.digest)))
     }
 
     /// Writes what is new of an image, and with that makes the folder a layout. Its other layers must be there.
@@ -110,17 +137,33 @@ impl NewLayout {
             }
         }
         let Layout { manifest, digest, .. } = image;
-        whole(&self.blobs, digest.hex(), &path_of(digest), manifest)?;
+        self.named(&[(NAME.to_owned(), digest.clone(), manifest.clone())])
+    }
+
+    /// Writes a file beside what a layout has.
+    pub(super) fn beside(&self, name: &str, bytes: &[u8]) -> Result<(), PushError> {
+        whole(&self.root, name, name, bytes)
+    }
+
+    /// Writes the manifests of images with their names, and with that makes the folder a layout. All that they name must be there.
+    ///
+    /// # Errors
+    /// [`PushError::NotWritten`].
+    pub(super) fn named(self, images: &[(String, Digest, Bytes)]) -> Result<(), PushError> {
+        let mut manifests = Vec::new();
+        let mut written = BTreeSet::new();
+        for (name, digest, manifest) in images {
+            if written.insert(digest.hex()) {
+                whole(&self.blobs, digest.hex(), &path_of(digest), manifest)?;
+            }
+            manifests.push(json!({
+                "mediaType": MANIFEST, "digest": digest.to_string(), "size": manifest.len(),
+                "annotations": {"org.opencontainers.image.ref.name": name},
+            }));
+        }
         let version = json!({"imageLayoutVersion": "1.0.0"}).to_string();
         whole(&self.root, "oci-layout", "oci-layout", version.as_bytes())?;
-        let index = json!({
-            "schemaVersion": 2,
-            "mediaType": INDEX,
-            "manifests": [{
-                "mediaType": MANIFEST, "digest": digest.to_string(), "size": manifest.len(),
-                "annotations": {"org.opencontainers.image.ref.name": NAME},
-            }],
-        });
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
         whole(&self.root, "index.json", "index.json", index.to_string().as_bytes())
     }
 
@@ -207,6 +250,56 @@ fn check(layers: &[(&'static str, Descriptor)]) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// A file that goes when it is closed.
+fn spool(folder: &OwnedFd) -> Result<File, PushError> {
+    const NAME: &str = "arriving";
+    let failed = |error: Errno| not_written(NAME, &error.into());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(folder, NAME, flags, FILE).map_err(failed)?;
+    unlinkat(folder, NAME, AtFlags::empty()).map_err(failed)?;
+    Ok(file.into())
+}
+
+/// Unpacks a layer. Whether it is what was wanted; no more of it than that is written.
+fn unpacked(mut spool: &File, file: File, wanted: &Descriptor) -> io::Result<bool> {
+    spool.seek(SeekFrom::Start(0))?;
+    let mut plain = MultiGzDecoder::new(io::BufReader::new(spool)).take(wanted.size + 1);
+    let mut to = io::BufWriter::new(file);
+    let (mut hash, mut size, mut piece) = (Sha256::new(), 0, vec![0; PIECE]);
+    loop {
+        let read = match plain.read(&mut piece)? {
+            0 => break,
+            read => piece.get(..read).unwrap_or_default(),
+        };
+        size += read.len() as u64;
+        if size > wanted.size {
+            return Ok(false);
+        }
+        hash.update(read);
+        to.write_all(read)?;
+    }
+    to.flush()?;
+    Ok(size == wanted.size && Digest::of_hash(hash) == wanted.digest)
+}
+
+/// Writes a blob to a file. What may pass by itself is tried again.
+async fn fetched(
+    base: &mut Registry,
+    named: &Descriptor,
+    file: &Arc<File>,
+    path: &str,
+) -> Result<(), PushError> {
+    let mut tried = 0;
+    loop {
+        match arrived(base, named, file.clone(), path).await {
+            Ok(()) => return Ok(()),
+            Err(PushError::Base(BaseError::Registry(error)))
+                if base.again(&mut tried, &error).await => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Writes a blob to a file while it arrives.

@@ -164,6 +164,12 @@ impl Access {
         Self { secret: name(secret), proxy: name(proxy), url: url.to_owned(), guard }
     }
 
+    /// The names of its Secrets, each with what it is for.
+    pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [("git", &self.secret), ("proxy", &self.proxy)];
+        all.into_iter().filter_map(|(purpose, name)| Some((purpose, name.as_deref()?)))
+    }
+
     /// Whether it names a Secret.
     #[must_use]
     pub const fn has_secrets(&self) -> bool {

@@ -48,7 +48,11 @@ fn objects(name: &str) -> Vec<(String, Value)> {
             continue;
         }
         let part = parse(&place, &format!("spec:\n{text}"));
-        let before = found.iter().rev().find(|(_, object)| object["kind"] == "AgentBuild");
+        // What is for the quick start alone has a namespace.
+        let is_whole = |object: &Value| {
+            object["kind"] == "AgentBuild" && object["metadata"]["namespace"].is_null()
+        };
+        let before = found.iter().rev().find(|(_, object)| is_whole(object));
         let mut object = before.unwrap_or_else(|| panic!("{place}: a part of what?")).1.clone();
         let fields = part["spec"].as_object().unwrap_or_else(|| panic!("{place}: no fields"));
         for (field, value) in fields {
@@ -111,6 +115,16 @@ fn with_a_database() -> TempDir {
     folder
 }
 
+/// The namespace of an example.
+fn namespace(object: &Value) -> &str {
+    object["metadata"]["namespace"].as_str().unwrap_or("newsroom")
+}
+
+/// The objects of a page of one kind.
+fn of_kind(name: &str, kind: &str) -> Vec<(String, Value)> {
+    objects(name).into_iter().filter(|(_, object)| object["kind"] == kind).collect()
+}
+
 /// The PipelineRun of an AgentBuild, which must be valid as it stands there.
 fn rendered(place: &str, build: &Value, more: &[&str]) -> Value {
     let repository = repository(build);
@@ -121,10 +135,11 @@ fn rendered(place: &str, build: &Value, more: &[&str]) -> Value {
         assert!(output.status.success(), "{place}: {args:?}: {out}{err}");
         (out, err)
     };
-    let (out, err) = convoke(&["validate", "team", "-n", "newsroom"]);
+    let namespace = namespace(build);
+    let (out, err) = convoke(&["validate", "team", "-n", namespace]);
     assert!(!out.contains("warning") && !err.contains("warning"), "{place}: {out}{err}");
     let name = build["metadata"]["name"].as_str().expect("a name");
-    let mut args = vec!["render", "build", name, "team", "-o", "json", "-n", "newsroom"];
+    let mut args = vec!["render", "build", name, "team", "-o", "json", "-n", namespace];
     args.extend(["--registry", "registry.example.com"]);
     if build["spec"]["source"]["git"].is_object() {
         args.extend(["--source", "."]);
@@ -145,8 +160,11 @@ fn b3_d3_each_example_of_an_agent_build_is_valid_and_has_the_run_that_it_says() 
     let operator = with_a_database();
     let operator = operator.path().to_str().expect("UTF-8");
     let mut modes = Vec::new();
-    for (place, build) in objects(BUILDS) {
-        assert_eq!(build["kind"], "AgentBuild", "{place}");
+    for (place, object) in objects(BUILDS) {
+        let is_known = object["kind"] == "AgentBuild" || object["kind"] == "Agent";
+        assert!(is_known, "{place}: {object}");
+    }
+    for (place, build) in of_kind(BUILDS, "AgentBuild") {
         let run = rendered(&place, &build, &["--operator-templates", operator]);
         let (text, spec) = (run.to_string(), &build["spec"]);
         let image = spec["output"]["image"].as_str().expect("an image");
@@ -173,6 +191,39 @@ fn b3_d3_each_example_of_an_agent_build_is_valid_and_has_the_run_that_it_says() 
         modes.push(spec["mode"].as_str().unwrap_or("dev").to_owned());
     }
     assert!(modes.contains(&"prod".to_owned()) && modes.contains(&"dev".to_owned()), "{modes:?}");
+}
+
+#[test]
+fn a10_b3_the_first_build_can_be_copied_into_the_example_repository() {
+    let all = objects(BUILDS);
+    let in_quick_start: Vec<_> = all.iter().filter(|(_, one)| namespace(one) == "agents").collect();
+    let kinds: Vec<_> = in_quick_start.iter().map(|(_, one)| one["kind"].as_str()).collect();
+    assert_eq!(kinds, [Some("AgentBuild"), Some("Agent")]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let example = Path::new(ROOT).join("examples-repo");
+    let copied = run("cp", &["-R", ".", folder.path().to_str().expect("UTF-8")], &example);
+    assert!(copied.status.success(), "{copied:?}");
+    for (number, (_, object)) in in_quick_start.iter().enumerate() {
+        let path = folder.path().join(format!("team/hello-{number}.json"));
+        fs::write(path, object.to_string()).expect("a file");
+    }
+    let args = ["validate", "team", "-n", "agents"];
+    let output = run(env!("CARGO_BIN_EXE_convoke"), &args, folder.path());
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && !out.contains("hello"), "{out}{output:?}");
+    // The Dockerfile copies what the commands copy there.
+    let (_, dockerfile) = blocks(BUILDS, "dockerfile").swap_remove(0);
+    let copies = dockerfile.lines().find_map(|line| line.strip_prefix("COPY ")).expect("COPY");
+    let files: Vec<_> = copies.split(' ').filter(|word| *word != "./").collect();
+    assert_eq!(files, ["agent.py", "rules.md"]);
+    let (_, commands) = blocks(BUILDS, "")
+        .into_iter()
+        .find(|(_, text)| text.contains("images/hello/"))
+        .expect("the commands");
+    for file in files {
+        assert!(example.join("images/reviewer").join(file).is_file(), "{file}");
+        assert!(commands.contains(&format!("images/reviewer/{file}")), "{file}");
+    }
 }
 
 #[test]

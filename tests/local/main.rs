@@ -3,6 +3,7 @@
 mod append_image;
 mod behaviours;
 mod bench_parts;
+mod build_layers;
 mod cli;
 mod documented;
 mod fuzz;

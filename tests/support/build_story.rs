@@ -399,14 +399,23 @@ impl Play<'_> {
         for build in self.builds().list(&list).await.expect("list") {
             let mut status = serde_json::to_value(&build.status).expect("JSON");
             without_times(&mut status);
+            // No registry answers, so after a restart it is not known what the tag names.
+            if let Some(conditions) = status["conditions"].as_array_mut() {
+                conditions.retain(|condition| condition["type"] != "TagStale");
+            }
             let about = json!({"status": status, "finalizers": build.finalizers()});
             portrait.insert(format!("AgentBuild/{}", build.name_any()), about);
         }
         for run in self.runs().list(&list).await.expect("list") {
             let owners = run.owner_references().iter();
             let owners: Vec<_> = owners.map(|owner| (&owner.kind, &owner.name)).collect();
+            let mut annotations = run.annotations().clone();
+            // Each operator has a key of its own.
+            if let Some(digest) = annotations.get_mut("convoke.dev/credentials-digest") {
+                *digest = "of its Secrets".into();
+            }
             let about = json!({
-                "owners": owners, "annotations": run.annotations(), "told": run.data["spec"]["status"],
+                "owners": owners, "annotations": annotations, "told": run.data["spec"]["status"],
                 "going": run.metadata.deletion_timestamp.is_some(),
             });
             portrait.insert(format!("PipelineRun/{}", run.name_any()), about);

@@ -414,9 +414,17 @@ impl Sent {
                 .unwrap_or_default(),
         };
         let sub = parts.next().map(|sub| format!("/{sub}")).unwrap_or_default();
-        let name = unhashed(&name);
+        let name = without_nonce(unhashed(&name));
         Some((self.method.as_str().to_lowercase(), format!("{resource}{sub}/{name}")))
     }
+}
+
+/// A name of a run's Secret without its random part, which is 16 hex digits in its middle: that is another one each time.
+fn without_nonce(name: &str) -> String {
+    let is_nonce = |part: &&str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts: Vec<_> =
+        name.split('-').map(|part| if is_nonce(&part) { "NONCE" } else { part }).collect();
+    parts.join("-")
 }
 
 /// A name without the hash at its end: that is another one in each namespace.

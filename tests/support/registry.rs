@@ -20,6 +20,8 @@ const HASH: &str = "$2b$04$zzTuydb3nHpg2htzqPXvOeQzTihWelMR6vTt5pfqmmrYYGqgUnKKe
 pub struct Settings<'a> {
     /// Whether it wants user and password.
     pub password: bool,
+    /// It wants a token of this service: the URL, and the certificate of its key in PEM.
+    pub tokens: Option<(&'a str, &'a str)>,
     /// Certificate and key, in PEM: it speaks TLS.
     pub tls: Option<(&'a str, &'a str)>,
 }
@@ -52,6 +54,14 @@ impl Registry {
         if settings.password {
             std::fs::write(at("htpasswd"), format!("{USER}:{HASH}\n")).expect("htpasswd");
             config += &format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", at("htpasswd"));
+        }
+        if let Some((realm, certificate)) = settings.tokens {
+            std::fs::write(at("tokens.pem"), certificate).expect("the certificate");
+            // It is called so by the token service of the tests, too.
+            let (service, roots) = ("registry.test", at("tokens.pem"));
+            config += &format!(
+                "auth: {{token: {{realm: '{realm}', service: {service}, issuer: {service}, rootcertbundle: {roots}}}}}\n"
+            );
         }
         std::fs::write(at("config.yml"), config).expect("configuration");
         let log = std::fs::File::create(at("log")).expect("the log");
@@ -101,6 +111,13 @@ impl Registry {
                 request.trim_end_matches(" HTTP/1.1").trim_end_matches(" HTTP/2.0").to_owned()
             })
             .collect()
+    }
+
+    /// Sends it a signal: `STOP`, and it answers nobody; `CONT`, and it goes on.
+    pub fn signal(&self, name: &str) {
+        let signal = format!("-{name}");
+        let sent = Command::new("kill").args([signal, self.child.id().to_string()]).status();
+        assert!(sent.expect("kill").success(), "{name}");
     }
 
     /// Whether something that it has kept has this text.

@@ -19,6 +19,7 @@ use super::git_sync::{GitRef, SecretRef};
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Image", type_ = "string", json_path = ".status.builtImage"),
+    printcolumn(name = "Commit", type_ = "string", json_path = ".status.lastBuiltCommit"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1)
 )]
@@ -26,7 +27,7 @@ use super::git_sync::{GitRef, SecretRef};
 #[x_kube(validation = Rule::new("(self.strategy == 'Append') == has(self.append)").message("append is needed with strategy: Append, and is for that only"))]
 #[x_kube(validation = Rule::new("self.strategy != 'Append' || self.dockerfile == 'Dockerfile'").message("dockerfile does not apply with strategy: Append, which reads no Dockerfile").field_path(".dockerfile"))]
 #[x_kube(validation = Rule::new("self.strategy != 'Append' || !has(self.buildArgs) || self.buildArgs.size() == 0").message("buildArgs do not apply with strategy: Append, which reads no Dockerfile").field_path(".buildArgs"))]
-#[x_kube(validation = Rule::new("self.strategy == 'Append' || !has(self.trigger) || !has(self.trigger.baseImage) || !self.trigger.baseImage").message("trigger.baseImage is for strategy: Append: the base images of a Dockerfile are not looked at").field_path(".trigger.baseImage"))]
+#[x_kube(validation = Rule::new("self.strategy != 'Append' || !has(self.layerCache) || !self.layerCache").message("layerCache does not apply with strategy: Append, which runs no commands").field_path(".layerCache"))]
 pub struct AgentBuildSpec {
     /// Where the source is.
     pub source: BuildSource,
@@ -56,6 +57,9 @@ pub struct AgentBuildSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub build_args: BTreeMap<String, String>,
+    /// Keep the layers that a build makes in the registry, for the next build. The image then has a layer for each command. Default false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub layer_cache: bool,
     /// How long a build may take. Default 20m.
     #[serde(default = "default_timeout")]
     #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
@@ -241,7 +245,7 @@ pub struct BuildTrigger {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 1024)))]
     pub paths: Vec<String>,
-    /// Build when the tag of `append.baseImage` names another image than before. With `strategy: Append`. Default false.
+    /// Build when the tag of a base image names another image than before: that of `append.baseImage`, or those of the Dockerfile. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub base_image: bool,
 }
@@ -254,6 +258,10 @@ impl Default for BuildTrigger {
 
 fn yes() -> bool {
     true
+}
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 fn default_interval() -> String {
     "1m".into()
@@ -301,6 +309,8 @@ pub enum BuildPhase {
     Succeeded,
     /// The newest build failed.
     Failed,
+    /// A build was stopped for a newer build key, and the build of that key has not begun to wait for its turn.
+    Superseded,
 }
 
 /// Who or what has to change before a build that failed can succeed.
@@ -365,8 +375,19 @@ pub enum BuildResult {
     Failed,
     /// Somebody cancelled it.
     Cancelled,
-    /// It was cancelled for a newer commit.
+    /// It was stopped for a newer build key.
     Superseded,
+}
+
+/// The build for which an older one was stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NewerBuild {
+    /// Its key.
+    pub key: String,
+    /// The commit that wanted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }
 
 /// A build that ended, or an image that was found in the registry.
@@ -383,6 +404,9 @@ pub struct BuildRecord {
     /// The commit that it was built from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// For what it was stopped, with the result Superseded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<NewerBuild>,
     /// `registry/name@sha256:…`, if it made an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
@@ -419,12 +443,18 @@ pub struct AgentBuildStatus {
     /// `append.baseImage` with the digest that its tag has, as the newest build key has it. With `trigger.baseImage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_image: Option<String>,
+    /// The base images of the Dockerfile with the digests that their tags have, as the newest build key has them. With `trigger.baseImage`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub base_images: Vec<String>,
     /// The digest that the base image of `builtImage` had, if the build tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_digest: Option<String>,
     /// The digest of the list of packages (SBOM) that the build attached to `builtImage`, if it tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sbom_digest: Option<String>,
+    /// The digest of the layers in the registry that the next build takes. With `layerCache`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_digest: Option<String>,
     /// The key that `builtImage` was built for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_key: Option<String>,

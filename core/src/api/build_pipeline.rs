@@ -42,7 +42,7 @@ impl BuildPipeline {
 pub struct BuildParameter {
     /// Its name, as the TaskSpec declares it.
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_.-]*$"))]
-    #[x_kube(validation = Rule::new("!(self in ['repo-url', 'revision', 'subfolder', 'image', 'tag', 'key-tag', 'insecure', 'output-registry', 'strategy', 'base-image', 'append-into', 'append-command', 'append-user', 'append-lock-file', 'append-platform'])").message("repo-url, revision, subfolder, image, tag, key-tag, insecure, output-registry, strategy, base-image, append-into, append-command, append-user, append-lock-file and append-platform are set by Convoke, from spec.source, spec.output, spec.strategy and spec.append"))]
+    #[x_kube(validation = Rule::new("!(self in ['repo-url', 'revision', 'subfolder', 'image', 'tag', 'key-tag', 'insecure', 'output-registry', 'strategy', 'base-image', 'base-images', 'append-into', 'append-command', 'append-user', 'append-lock-file', 'append-platform', 'layer-cache', 'cache-tag', 'cache-digest'])").message("repo-url, revision, subfolder, image, tag, key-tag, insecure, output-registry, strategy, base-image, base-images, append-into, append-command, append-user, append-lock-file, append-platform, layer-cache, cache-tag and cache-digest are set by Convoke, from spec.source, spec.output, spec.strategy, spec.append, spec.layerCache and spec.trigger"))]
     pub name: String,
     /// The value of a parameter of type string.
     #[serde(default, skip_serializing_if = "Option::is_none")]

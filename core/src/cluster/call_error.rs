@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::core::Status;
 
 /// The error of one API call.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {
     /// The server answered with an error.
     #[error("{}", refusal_message(.0))]

@@ -17,6 +17,7 @@ use super::places::place_at;
 use super::problems::{MAX_PROBLEMS_OF_FILE, capped, error_at};
 use super::references::references;
 use super::schema::Schemas;
+use super::tag;
 use super::tree::{RepositoryTree, TreeEntry, TreeError};
 use super::variables::{self, Used, Variables};
 use super::{Definition, Limits, Offers, family, file_fields};
@@ -321,6 +322,9 @@ impl Reading<'_> {
             if kind == Kind::AgentBuild && !unset_at.contains(image::POINTER) {
                 let said = document.value["metadata"]["namespace"].as_str();
                 findings.extend(image::finding(&spec, self.reader.namespace.as_deref().or(said)));
+            }
+            if kind == Kind::AgentBuild && !unset_at.contains(tag::POINTER) {
+                findings.extend(tag::finding(&spec));
             }
         }
         (spec, findings)

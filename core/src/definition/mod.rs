@@ -28,6 +28,7 @@ pub mod sarif;
 mod scalar;
 pub mod schema;
 mod structure;
+pub mod tag;
 pub mod tree;
 pub mod variables;
 

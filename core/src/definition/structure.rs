@@ -8,6 +8,7 @@ use serde_json::{Number, Value};
 use super::diagnostic::code;
 use super::finding::Finding;
 use super::places::escape;
+use crate::api::common::DURATION;
 use crate::text::{nearest, quote};
 
 /// Most structural errors of one document that are reported.
@@ -195,6 +196,12 @@ fn type_error(schema: &Value, value: &Value, at: &str) -> Option<Finding> {
     }
     let message = format!("{field} must be {}, not {}", article(wanted), type_of(value));
     let hint = match (wanted, value) {
+        ("string", Value::Number(number)) if schema["pattern"] == DURATION => {
+            let finding = Finding::on_value(at, code::TYPE, message);
+            return Some(
+                finding.hint(format!("a duration has a unit (ms, s, m, h): write {number}m")),
+            );
+        }
         ("string", Value::Number(_) | Value::Bool(_)) => Some("quote it"),
         ("boolean" | "integer" | "number", Value::String(text))
             if text.starts_with("${") && text.ends_with('}') =>

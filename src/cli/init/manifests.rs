@@ -45,7 +45,7 @@ pub struct Given<'a> {
     pub proxy: &'a BTreeMap<String, Vec<u8>>,
     /// Whether the operator may make keys of model proxies.
     pub model_keys: bool,
-    /// Whether the operator may copy credentials for builds.
+    /// Whether the operator may copy credentials for builds, and read logs of steps.
     pub builds: bool,
 }
 
@@ -68,7 +68,7 @@ pub fn render(given: &Given<'_>) -> Result<String, Failure> {
     let (git, proxy) = (format!("{name}-git"), format!("{name}-proxy"));
     let mut text = String::new();
     let roles = [format!("convoke-git-{git}"), format!("convoke-git-{proxy}")];
-    let taken = ["convoke-ask", "convoke-keys", "convoke-builds"]
+    let taken = ["convoke-ask", "convoke-keys", "convoke-builds", "convoke-build-logs"]
         .into_iter()
         .chain(roles.iter().map(String::as_str));
     if let Some(name) = service_account.filter(|name| taken.into_iter().any(|taken| taken == *name))
@@ -84,7 +84,7 @@ pub fn render(given: &Given<'_>) -> Result<String, Failure> {
         let is_left_out = document.contains("kind: GitSync\n")
             || (is_account && service_account.is_none())
             || (document.contains("name: convoke-keys\n") && !given.model_keys)
-            || (document.contains("name: convoke-builds\n") && !given.builds);
+            || (!given.builds && is_of_builds(document));
         if is_left_out {
             continue;
         }
@@ -138,6 +138,13 @@ pub fn render(given: &Given<'_>) -> Result<String, Failure> {
 fn documents() -> impl Iterator<Item = &'static str> {
     let begin = TEAM.find("apiVersion:").unwrap_or_default();
     TEAM[begin..].split("---\n")
+}
+
+/// Whether the operator needs a document for builds only.
+fn is_of_builds(document: &str) -> bool {
+    ["convoke-builds", "convoke-build-logs"]
+        .iter()
+        .any(|name| document.contains(&format!("name: {name}\n")))
 }
 
 /// A document with the names that are wanted.

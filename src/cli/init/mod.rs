@@ -59,8 +59,8 @@ pub struct Args {
     /// Let the operator write keys of model proxies: it can then read all Secrets of the namespace. Needed for ModelAPIs in mode Proxy
     #[arg(long)]
     model_keys: bool,
-    /// Let the operator create Secrets with the credentials of builds. Needed for AgentBuilds of a private repository, and for registries
-    /// that ask for credentials
+    /// Let the operator create Secrets with the credentials of builds, and read logs. Needed for AgentBuilds of a private repository, for
+    /// registries that ask for credentials, and to have the end of a failed build's log in the status
     #[arg(long)]
     builds: bool,
     /// How long one request may take

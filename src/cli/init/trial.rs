@@ -145,6 +145,9 @@ fn failure(error: &GitError) -> Failure {
         GitError::InsecureConnection { .. } => {
             Some("use https; --allow-insecure-git says that the operator runs with that flag, too")
         }
+        GitError::PathMissing { nearest, .. } if nearest.is_empty() => {
+            Some("push the folder first, or print the objects without asking the server: --offline")
+        }
         GitError::Redirected { .. } => Some("give the new address with --url"),
         GitError::Timeout { .. } => Some("raise --timeout if the repository is large"),
         _ => None,
@@ -158,4 +161,22 @@ fn failure(error: &GitError) -> Failure {
     });
     let failure = Failure::new(code, error.to_string());
     Failure { hint, ..failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d7_a_folder_that_is_not_there_yet_is_pushed_first() {
+        let hint = |nearest: &[&str]| {
+            let nearest = nearest.iter().map(|&name| name.to_owned()).collect();
+            failure(&GitError::PathMissing { path: "newsroom".into(), nearest }).hint
+        };
+        let first = hint(&[]).unwrap_or_default();
+        assert!(first.starts_with("push the folder first") && first.ends_with("--offline"));
+        // What is about deletes is for a GitSync that has synced the folder.
+        assert!(!first.contains("delete"), "{first}");
+        assert_eq!(hint(&["news"]).as_deref(), Some("did you mean news?"));
+    }
 }

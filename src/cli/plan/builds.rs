@@ -13,12 +13,14 @@ use crate::cli::Failure;
 use crate::cli::connection::{Connection, ConnectionArgs};
 use crate::cli::templates::{TemplateArgs, no_source, source_at};
 use crate::cli::validate::Loaded;
+use crate::controllers::agent_build::base_images;
 use crate::controllers::agent_build::bases::pinned_by;
 use crate::controllers::agent_build::key::{BuildKey, build_key};
 use crate::controllers::agent_build::pipeline_run::template_hash;
 use crate::controllers::agent_build::resolve_template::ResolvedTemplate;
 use crate::definition::Catalog;
 use crate::git::{GitError, Snapshot, open_local};
+use convoke_core::sync::commit::source_at::SourceAt;
 use convoke_core::sync::preview::LiveManifest;
 
 /// The commit that is built.
@@ -192,9 +194,13 @@ impl<'a> Subject<'a> {
         found: &mut Found,
     ) {
         let Self { id, spec, status, rebuild, .. } = self;
+        // What the tags of base images name, the operator has written there.
         let source = source_at(head, String::new(), spec).map_err(|error| error.to_string());
+        let source = source.map(|source| SourceAt {
+            base_images: base_images::pinned_by(spec, &source, status),
+            ..source
+        });
         let template = maps.resolve(spec);
-        // What the tag of a base image names, the operator has written there.
         let pinned = pinned_by(spec, status);
         let as_built = pinned.as_ref().unwrap_or(spec);
         let key = |template: &ResolvedTemplate| {

@@ -15,6 +15,7 @@ use crate::cli::plan::print_errors;
 use crate::cli::templates::{Side, TemplateArgs, no_source, read, shipped, source_at, template};
 use crate::cli::validate::{Loaded, load};
 use crate::cli::{FOUND, Failure, USAGE, escaped, print};
+use crate::controllers::agent_build::base_images;
 use crate::controllers::agent_build::key::build_key;
 use crate::controllers::agent_build::own_image::PUBLISHED;
 use crate::controllers::agent_build::pipeline_run::{Build, render, template_hash};
@@ -102,11 +103,15 @@ fn pipeline_run(args: &Args, loaded: &Loaded) -> Result<Value, Failure> {
         Failure::new(FOUND, error).hint(hint)
     })?;
     let source = source(args, loaded, &spec)?;
+    for note in not_known(&spec, &source) {
+        eprintln!("note: {note}");
+    }
     let wrong = |error: String| Failure::new(FOUND, format!("AgentBuild {}: {error}", args.name));
     let key = build_key(&spec, &source, registry, &template_hash(&template, &spec, registry), None)
         .map_err(|error| wrong(error.to_string()).hint("is it committed?"))?;
     let build = Build {
         secrets: None,
+        cache: None,
         namespace: args.namespace.as_deref().unwrap_or(UNKNOWN_NAMESPACE),
         at: None,
         name: &args.name,
@@ -131,6 +136,24 @@ fn pipeline_run(args: &Args, loaded: &Loaded) -> Result<Value, Failure> {
         ask(&mut run, &asked);
     }
     Ok(run)
+}
+
+/// With `trigger.baseImage`: what only an operator knows, and what it does not follow.
+fn not_known(spec: &AgentBuildSpec, source: &SourceAt) -> Vec<String> {
+    if !spec.trigger.base_image {
+        return Vec::new();
+    }
+    let (followed, mut notes) = base_images::followed(spec, source);
+    let images = followed.iter().map(|one| one.reference.to_string());
+    let append = spec.append.iter().map(|append| append.base_image.clone());
+    let images: Vec<_> = images.chain(append.filter(|base| !base.contains('@'))).collect();
+    if !images.is_empty() {
+        notes.push(format!(
+            "the operator asks which digest {} has: that is in the build key and in the parameters of a build, and not in these",
+            images.join(", ")
+        ));
+    }
+    notes
 }
 
 /// The spec of an AgentBuild of the folder.

@@ -75,6 +75,13 @@ pub struct Trace {
     pub trouble: Option<TroubleFacts>,
 }
 
+impl Trace {
+    /// Whether an AgentBuild alone is traced. It has no pods.
+    pub fn is_of_build(&self) -> bool {
+        self.object.kind == Kind::AgentBuild
+    }
+}
+
 /// The condition `Ready`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Ready {
@@ -178,7 +185,7 @@ fn follows(sync: &GitSync) -> String {
     found.unwrap_or_else(|| "branch main".to_owned())
 }
 
-/// An Agent or an MCPServer.
+/// An Agent, an MCPServer or an AgentBuild.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectFacts {
@@ -278,6 +285,7 @@ impl BuildFacts {
             BuildPhase::Building => "Building",
             BuildPhase::Succeeded => "Succeeded",
             BuildPhase::Failed => "Failed",
+            BuildPhase::Superseded => "Superseded",
         };
         let key = status.build_key.as_deref().and_then(BuildKey::parse);
         let ready = Ready::of(&status.conditions);

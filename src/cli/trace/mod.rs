@@ -1,4 +1,5 @@
-//! `convoke trace agent/NAME`: where the newest commit is, from Git to the pods. One row a stage, and one sentence.
+//! `convoke trace agent/NAME`: where the newest commit is, from Git to the pods; of a build, to its image. One row
+//! a stage, and one sentence.
 
 mod facts;
 mod read;
@@ -13,7 +14,7 @@ use serde::Serialize;
 
 use self::facts::{Seen, Trace};
 use self::verdict::{Verdict, verdict};
-use super::builds::of_build_namespace;
+use super::builds::{self, of_build_namespace};
 use super::connection::{Connection, ConnectionArgs, block_on};
 use super::pods::{Workload, who_gives_rights};
 use super::{CLUSTER, FOUND, Failure, USAGE, escaped, print};
@@ -22,7 +23,7 @@ use crate::api::Kind;
 /// Show where the newest commit is.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// What is traced: agent/NAME or mcpserver/NAME
+    /// What is traced: agent/NAME, mcpserver/NAME or build/NAME
     object: String,
     /// How to print it
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
@@ -48,10 +49,15 @@ struct Report<'a> {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let workload = Workload::parse(&args.object, Some(Kind::Agent))?;
+    let workload = match builds::name_of(&args.object) {
+        Some(name) => Workload { kind: Kind::AgentBuild, name: name?.to_owned() },
+        None => Workload::parse(&args.object, Some(Kind::Agent))?,
+    };
     if workload.kind == Kind::ModelAPI {
         let message = "a ModelAPI runs no image that is built from a commit";
-        return Err(Failure::new(USAGE, message).hint("name an agent or an mcpserver: agent/NAME"));
+        return Err(
+            Failure::new(USAGE, message).hint("name an agent, an mcpserver or a build: agent/NAME")
+        );
     }
     block_on(async {
         let connection = Connection::open(&args.connection).await?;

@@ -31,8 +31,16 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 /// Reads all stages. A stage that may not be read is told as such; every other failure ends the command.
 pub(super) async fn trace(connection: &Connection, workload: &Workload) -> Result<Trace, Failure> {
     let live = object(connection, workload).await?;
-    let object = ObjectFacts::of(workload.kind, &live);
+    let mut object = ObjectFacts::of(workload.kind, &live);
     let git_sync = git_sync(connection, workload.kind, &live).await?;
+    if workload.kind == Kind::AgentBuild {
+        object.build = Some(workload.name.clone());
+        let build = Some(build(connection, &workload.name).await?);
+        let namespace = connection.namespace.clone();
+        let missing = "an AgentBuild has no Deployment".to_owned();
+        let (deployment, pods) = (Seen::Missing { missing }, Seen::Known(Vec::new()));
+        return Ok(Trace { namespace, git_sync, object, build, deployment, pods, trouble: None });
+    }
     let build = match &object.build {
         Some(name) => Some(build(connection, name).await?),
         None => None,

@@ -18,10 +18,14 @@ type Row = [String; 5];
 pub fn text(trace: &Trace, verdict: &Verdict, now: Timestamp) -> String {
     let mut rows = vec![HEADER.map(str::to_owned)];
     rows.extend(trace.git_sync.iter().map(|sync| of_sync(sync, now)));
-    rows.push(of_object(trace));
-    rows.extend(of_build(trace));
-    rows.push(of_deployment(trace));
-    rows.extend(of_pods(trace));
+    if trace.is_of_build() {
+        rows.extend(of_build(trace));
+    } else {
+        rows.push(of_object(trace));
+        rows.extend(of_build(trace));
+        rows.push(of_deployment(trace));
+        rows.extend(of_pods(trace));
+    }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<_> = (0..4).map(|column| width(column).unwrap_or_default()).collect();
     let mut text = String::new();
@@ -105,7 +109,10 @@ fn of_build(trace: &Trace) -> Vec<Row> {
     let Some(seen) = &trace.build else { return Vec::new() };
     let Seen::Known(build) = seen else { return vec![unknown("AgentBuild", name, seen)] };
     let BuildFacts { name, phase, ready, key, pipeline_run, .. } = build;
-    let mut details: Vec<_> = key.iter().map(|key| format!("key {key}")).collect();
+    // Otherwise the row of the object has the file.
+    let source = trace.object.source.clone().filter(|_| trace.is_of_build());
+    let key = key.as_ref().map(|key| format!("key {key}"));
+    let mut details: Vec<_> = source.into_iter().chain(key).collect();
     details.extend(pipeline_run.iter().map(|run| {
         let state = run.state.as_deref().unwrap_or("may not be read");
         let at = run.namespace.as_ref().map(|at| format!("{at}/")).unwrap_or_default();

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::facts::{BuildFacts, DeploymentFacts, ObjectFacts, Seen, SyncFacts, Trace, digest};
+use crate::controllers::agent_build::signing::refusal::PROVENANCE_REFUSED;
 
 /// A stage between the commit and the pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -58,6 +59,8 @@ struct Stuck {
 /// 5. **Deployment**: its controller has not seen its newest spec, cannot go on, or lacks pods of the newest revision.
 /// 6. **Object** again: its `Ready` is not `True` for another reason.
 ///
+/// Of an AgentBuild alone there are the first two.
+///
 /// Stages that may not be read hold nothing. Without pods, the counts of the Deployment decide. Without the Deployment, `Ready` of
 /// the object decides. Without the GitSync or the AgentBuild, it is not known that the newest commit runs.
 pub fn verdict(trace: &Trace) -> Verdict {
@@ -69,8 +72,10 @@ pub fn verdict(trace: &Trace) -> Verdict {
         |commit| format!("commit {}", short(commit)),
     );
     let stages = [at_git_sync, at_build, at_object, at_pods, at_deployment, at_ready];
+    let stages = if trace.is_of_build() { &stages[..2] } else { &stages[..] };
+    let does = if trace.is_of_build() { "is not built yet" } else { "does not run yet" };
     if let Some(Stuck { stage, why, next }) = stages.iter().find_map(|stage| stage(trace)) {
-        let message = format!("{name} does not run yet: {why}");
+        let message = format!("{name} {does}: {why}");
         return Verdict { runs: Some(false), commit, stuck_at: Some(stage), message, next };
     }
     let unread = [
@@ -79,12 +84,20 @@ pub fn verdict(trace: &Trace) -> Verdict {
     ];
     if let Some(right) = unread.into_iter().flatten().next() {
         let message = format!(
-            "{} {} runs, but it is not known whether with the newest commit: you have no right to {right}",
-            trace.object.kind, trace.object.name
+            "{} {} {}, but it is not known whether with the newest commit: you have no right to {right}",
+            trace.object.kind,
+            trace.object.name,
+            if trace.is_of_build() { "is built" } else { "runs" }
         );
         return Verdict { runs: None, commit, stuck_at: None, message, next: None };
     }
-    let message = format!("{name} runs: {}{}", what_runs(trace), remark(trace));
+    let (does, what) = match trace.build.as_ref().and_then(Seen::known) {
+        Some(build) if trace.is_of_build() => {
+            ("is built", image_text(build.image.as_deref().unwrap_or("no image")))
+        }
+        _ => ("runs", what_runs(trace)),
+    };
+    let message = format!("{name} {does}: {what}{}", remark(trace));
     Verdict { runs: Some(true), commit, stuck_at: None, message, next: None }
 }
 
@@ -136,6 +149,10 @@ fn at_build(trace: &Trace) -> Option<Stuck> {
             let why = format!("AgentBuild {name} waits{}", because(reason, &ready.message));
             stuck(why, describe())
         }
+        ("Building", reason @ "TektonNotResponding") => {
+            let why = format!("AgentBuild {name} waits{}", because(reason, &ready.message));
+            stuck(why, "kubectl -n tekton-pipelines get pods".to_owned())
+        }
         ("Building", reason) => {
             let why = format!("AgentBuild {name} is under way{}", because(reason, &ready.message));
             stuck(why, format!("{logs} -f"))
@@ -144,7 +161,7 @@ fn at_build(trace: &Trace) -> Option<Stuck> {
             let message = build.failure.as_ref().unwrap_or(&ready.message);
             let why = format!("AgentBuild {name} failed{}", because(reason, message));
             let next = match pipeline_run {
-                _ if build.is_cancelled => rebuild,
+                _ if build.is_cancelled || reason == PROVENANCE_REFUSED => rebuild,
                 Some(_) => logs,
                 None => describe(),
             };

@@ -21,7 +21,7 @@ use crate::cluster::store::Key;
 use crate::controllers::defaults::Defaults;
 use crate::controllers::discovery::{Told, reachable, tools};
 use crate::controllers::key_marks::KeyBefore;
-use crate::controllers::workload::built_image::BuiltImage;
+use crate::controllers::workload::built_image::{BuiltImage, missing};
 use crate::controllers::workload::pod_template::unescaped;
 use crate::controllers::{mcp_server, model_api};
 use convoke_core::sync::published::wanted_agents::WantedAgents;
@@ -62,6 +62,8 @@ pub struct Resolved {
     pub image_build: Option<String>,
     /// The AgentBuild whose image is not there yet. Without an image, nothing is rolled out until it has one.
     pub waiting_for_build: Option<String>,
+    /// That this AgentBuild is not there, for people.
+    pub missing_build: Option<String>,
     /// Whether the Deployment exists already.
     pub deployment_exists: bool,
     /// Whether a dependency will have an address, or a conflict, in a moment.
@@ -416,7 +418,12 @@ impl Resolver<'_> {
                 BuiltImage { image, ..BuiltImage::default() }
             }
             (None, Some(build)) => {
-                let entry = self.stores.agent_builds.get(&self.key(&build.name));
+                let builds = &self.stores.agent_builds;
+                let entry = builds.get(&self.key(&build.name));
+                if entry.is_none() {
+                    let text = missing(&build.name, &builds.names(&self.namespace));
+                    self.resolved.missing_build = Some(text);
+                }
                 let built =
                     entry.and_then(|entry| entry.value.object()?.status.clone()?.built_image);
                 BuiltImage::of(&build.name, built, self.live.as_ref(), replicas(spec) != 0)

@@ -16,7 +16,7 @@ use crate::controllers::discovery::card::CARD_READ;
 use crate::controllers::discovery::failure::nobody_confirms;
 use crate::controllers::discovery::tools::some_of;
 use crate::controllers::reason::Reason;
-use crate::controllers::workload::built_image::waiting;
+use crate::controllers::workload::built_image::{unresolved, waiting};
 use crate::controllers::workload::outcome::Applied;
 use crate::controllers::workload::pod_health::pod_phase;
 
@@ -118,8 +118,10 @@ fn tell_references(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved
         if missing.is_empty() { String::new() } else { format!("missing: {}", missing.join(", ")) };
     set("PeersResolved", ["AllFound", "PeersMissing"], &missing);
     let build = resolved.waiting_for_build.as_ref();
-    let build = build.map(|build| format!("AgentBuild {build} has built no image yet"));
-    let reasons = ["Resolved", Reason::WaitingForBuild.as_str()];
+    let missing = resolved.missing_build.as_deref();
+    let build = build.map(|build| unresolved(build, missing));
+    let reasons =
+        ["Resolved", missing.map_or(Reason::WaitingForBuild.as_str(), |_| "BuildMissing")];
     set("ImageResolved", reasons, &build.unwrap_or_default());
     // These are there only while something is wrong.
     let at = conditions::Observed { generation, now };
@@ -240,7 +242,7 @@ fn decide_phase(
         return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
     }
     if let Some(build) = resolved.held_for_build() {
-        let message = waiting(build, applied.observed.is_some());
+        let message = waiting(build, resolved.missing_build.as_deref(), applied.observed.is_some());
         return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);
     }
     let Some(observed) = &applied.observed else {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use super::decide::{Decision, Wait};
+use super::failure::may_be_of_credentials;
 use super::run::Run;
 use super::status::{Finding, KeyFinding};
 use crate::runtime::worker::Next;
@@ -53,6 +54,12 @@ fn usual(finding: &Finding<'_>, now: Timestamp) -> Next {
         }
         // What is told must not be told for long when it is over.
         Finding::Key(KeyFinding { held_up: Some(_), .. }) => Next::After(HELD_UP_RECHECK),
+        // Nobody watches the Secrets of a build.
+        Finding::Key(KeyFinding {
+            decision: Decision::Show(run), failure: Some(failure), ..
+        }) if run.credentials.is_some() && may_be_of_credentials(failure) => {
+            Next::After(UNWATCHED_RECHECK)
+        }
         // No event tells that Tekton stays silent, and none what a pod waits for.
         Finding::Key(KeyFinding { decision, .. })
             if decision.waits_for().is_some_and(Run::is_running) =>

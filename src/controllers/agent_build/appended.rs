@@ -1,6 +1,7 @@
 //! (pure) What `spec.append` gives to the parameters of build steps (B11).
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use super::base_images::{BASE_IMAGES, follows};
 use super::template::ParameterValue;
 use crate::api::agent_build::{AgentBuildSpec, BuildAppend, BuildStrategy};
 
@@ -48,6 +49,7 @@ pub fn asks(spec: &AgentBuildSpec) -> impl Iterator<Item = (&'static str, &'stat
     [
         (append.is_some(), "spec.strategy is Append", BASE_IMAGE),
         (has(|append| append.lock_file.is_some()), "spec.append.lockFile is set", LOCK_FILE),
+        (follows(spec), "spec.trigger.baseImage is true", BASE_IMAGES),
         (has(|append| append.platform.is_some()), "spec.append.platform is set", PLATFORM),
     ]
     .into_iter()

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use kube::Client;
 use kube::api::{Api, DynamicObject};
+use kube::{Client, ResourceExt};
 use serde_json::Value;
 
-use super::pipeline_run::SUPERSEDED_BY;
+use super::pipeline_run::{SUPERSEDED_BY, SUPERSEDED_BY_COMMIT};
 use super::run::{HELD, Run};
 use super::tekton::resource;
+use crate::api::agent_build::NewerBuild;
+use crate::api::keys;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::reflector;
 use crate::cluster::ssa::{self, Deleted, Mode};
@@ -48,7 +50,7 @@ pub async fn create(
     }
 }
 
-/// Tells Tekton to stop a run, `for_key` if it is for a newer one. A run that has ended or changed meanwhile is left alone: the watch
+/// Tells Tekton to stop a run, `newer` if it is for another build. A run that has ended or changed meanwhile is left alone: the watch
 /// brings it.
 ///
 /// # Errors
@@ -57,11 +59,15 @@ pub async fn stop(
     client: &Client,
     store: &Store<Run>,
     run: &Entry<Run>,
-    for_key: Option<&str>,
+    newer: Option<&NewerBuild>,
 ) -> Result<(), CallError> {
     let Run { namespace, name, .. } = &run.value;
     let api = runs_of(client, namespace);
-    let annotations: Vec<_> = for_key.into_iter().map(|key| (SUPERSEDED_BY, key)).collect();
+    let by_key = newer.map(|newer| (SUPERSEDED_BY, newer.key.as_str()));
+    let commit = newer.and_then(|newer| newer.commit.as_deref());
+    let by_commit = commit.map(|commit| (SUPERSEDED_BY_COMMIT, commit));
+    let annotations: Vec<_> = by_key.into_iter().chain(by_commit).collect();
+    let for_key = newer.map(|newer| newer.key.as_str());
     match ssa::cancel(&api, name, &run.uid, run.version, &annotations).await {
         Ok(object) => {
             tracing::info!(namespace, name, for_key, "PipelineRun is stopped");
@@ -94,6 +100,24 @@ pub async fn begin(
         Err(error) if error.is_gone() || error.is_invalid() => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a run is there that a watch would show: then it is shown.
+///
+/// # Errors
+/// The call's error.
+pub async fn find(
+    client: &Client,
+    store: &Store<Run>,
+    namespace: &str,
+    name: &str,
+) -> Result<bool, CallError> {
+    let found = call(runs_of(client, namespace).get_opt(name)).await?;
+    let is_ours = |run: &DynamicObject| run.labels().contains_key(keys::OWNER_KIND);
+    let Some(object) = found.filter(is_ours) else { return Ok(false) };
+    let (key, entry) = reflector::entry::<Run>(object);
+    store.wrote(key, entry);
+    Ok(true)
 }
 
 /// Removes a run, as it was when that was seen.

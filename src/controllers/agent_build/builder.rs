@@ -9,8 +9,9 @@ use super::run::Run;
 use super::status::{Finding, KeyFinding};
 use crate::api::agent_build::AgentBuildStatus;
 use crate::cluster::conditions;
+use crate::controllers::reason::Reason;
 
-/// The longest time until Tekton looks at a new run. After it Tekton does not respond.
+/// The longest time until Tekton looks at a new run, and until it ends one whose time is over. After it Tekton does not respond.
 pub const MAX_TEKTON_SILENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Sets the condition `BuilderAvailable`.
@@ -34,8 +35,8 @@ pub fn builder_condition(
         }
         Builder::Available if silent => (
             "False",
-            "TektonNotResponding",
-            "Tekton has not looked at the PipelineRun for a minute: does its controller run?",
+            Reason::TektonNotResponding.as_str(),
+            "Tekton does nothing with the PipelineRun: does its controller run? kubectl -n tekton-pipelines get pods",
         ),
         Builder::Available => ("True", "TektonInstalled", "Tekton is there"),
     };
@@ -49,9 +50,12 @@ pub fn builder_condition(
     );
 }
 
-/// Whether Tekton should have looked at a run by now, and has not.
+/// Whether Tekton should have looked at a run by now, or ended it, and has not.
 #[must_use]
 pub fn is_silent(run: &Run, now: Timestamp) -> bool {
-    !run.started
-        && run.created.is_some_and(|created| now.duration_since(created) >= MAX_TEKTON_SILENCE)
+    let is_over = |time: Timestamp| now.duration_since(time) >= MAX_TEKTON_SILENCE;
+    if !run.started {
+        return run.created.is_some_and(is_over);
+    }
+    run.is_running() && run.deadline.is_some_and(is_over)
 }

@@ -25,6 +25,7 @@ use crate::cluster::client::CallError;
 use crate::cluster::ssa;
 use crate::cluster::store::Entry;
 use crate::git::Files;
+use crate::registry::Image;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::credentials;
 use crate::sync::reasons::SourceReason;
@@ -67,7 +68,7 @@ impl Controller {
             let files = if *workspace == WORKSPACE_GIT_AUTH {
                 self.of_git(subject, resolved).await
             } else {
-                self.of_registry(subject, &resolved.registry).await
+                self.of_registry(subject, &resolved.registry, None).await
             };
             all.insert(*workspace, files.map_err(|error| BuildProblem::of_credentials(&error))?);
         }
@@ -83,10 +84,12 @@ impl Controller {
         credentials::files(&self.client, namespace, access, &self.operator, &self.dialler).await
     }
 
+    /// The credentials for the registry of a build, and for a base image where the Secret allows it: that of its spec, or the one that is asked for.
     pub(super) async fn of_registry(
         &self,
         subject: &Subject<'_>,
         registry: &str,
+        asked: Option<&Image>,
     ) -> Result<Files, SourceError> {
         let (namespace, spec) = (subject.key.namespace.as_str(), &subject.build.spec);
         let name = spec.output.secret_ref.as_ref().map_or("", |secret| secret.name.as_str());
@@ -123,7 +126,10 @@ impl Controller {
         let allowed = annotation.unwrap_or_default().to_owned();
         let data = read.data.unwrap_or_default().into_iter();
         let data = data.map(|(key, value)| (key, value.0)).collect();
-        let base = BaseImage::of(spec, &allowed, &image);
+        let base = match asked {
+            Some(asked) => Some(BaseImage::named(asked.clone(), spec, &allowed, &image)),
+            None => BaseImage::of(spec, &allowed, &image),
+        };
         registry_auth::files(&data, &image, base.as_ref())
             .map_err(|problem| secret.invalid(&problem, None))
     }

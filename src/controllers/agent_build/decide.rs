@@ -37,6 +37,8 @@ pub enum Wait<'a> {
     Retry(Timestamp),
     /// A run of another key goes on.
     Behind(&'a Run),
+    /// Its run was made, and Tekton may not begin with it yet: another operator is about to, or has ended.
+    Pending(&'a Run),
     /// As many builds run as may.
     Turn,
     /// The pod of a run of another key has not ended, and could still push the tag.
@@ -119,6 +121,9 @@ pub struct Asked<'a> {
     pub cancel: Option<&'a str>,
 }
 
+/// The most tries of a key that has failed because changed Secrets start. What fails for another reason must not be tried each time that they are renewed.
+const MAX_RENEWED: u32 = 20;
+
 /// A build key about which is decided.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
@@ -134,6 +139,8 @@ pub struct Candidate<'a> {
     pub runs: &'a [&'a Run],
     /// Why the newest run of the key failed, if it did.
     pub failure: Option<&'a BuildFailure>,
+    /// Whether its Secrets are others by now, after it failed for want of access.
+    pub renewed: bool,
     /// Whether a commit starts builds.
     pub trigger: Trigger,
     /// `spec.retryLimit`.
@@ -197,6 +204,9 @@ pub fn decide<'a>(status: &'a AgentBuildStatus, candidate: &Candidate<'a>) -> De
         return Decision::Show(run);
     }
     if let Some(run) = newest.filter(|run| run.is_running()) {
+        if run.held && !cancelled {
+            return Decision::Wait(Wait::Pending(run));
+        }
         let stop = cancelled && !run.stopping;
         return if stop { Decision::Cancel(run) } else { Decision::Show(run) };
     }
@@ -220,7 +230,9 @@ pub fn decide<'a>(status: &'a AgentBuildStatus, candidate: &Candidate<'a>) -> De
         return if leftover { Decision::Leftover(run) } else { Decision::Conflict(run) };
     }
     if let Some(run) = candidate.other() {
-        let supersede = !run.stopping && may_supersede(&status.history, run, candidate.now);
+        // A pending one is removed soon, or another operator lets it begin.
+        let stops = !run.stopping && !run.held;
+        let supersede = stops && may_supersede(&status.history, run, candidate.now);
         return if supersede {
             Decision::Supersede(run)
         } else {
@@ -262,7 +274,7 @@ pub fn unwanted<'a>(
     candidate: &Candidate<'a>,
     decision: &Decision<'_>,
 ) -> Option<(&'a Run, bool)> {
-    let run = candidate.other().filter(|run| !run.stopping)?;
+    let run = candidate.other().filter(|run| !run.stopping && !run.held)?;
     let key = candidate.key.as_str();
     let has_image = match decision {
         Decision::Show(run) => matches!(run.outcome, RunOutcome::Built { .. }),
@@ -280,7 +292,8 @@ fn began(status: &AgentBuildStatus) -> bool {
 }
 
 /// Whether somebody asks for a build that was not started yet.
-fn is_asked(status: &AgentBuildStatus, asked: Asked<'_>) -> bool {
+#[must_use]
+pub fn is_asked(status: &AgentBuildStatus, asked: Asked<'_>) -> bool {
     asked.rebuild.is_some() && asked.rebuild != status.last_handled_rebuild.as_deref()
 }
 
@@ -304,7 +317,10 @@ fn next_attempt(
     let told = told.then_some(status).filter(|status| status.pipeline_run.is_some());
     let (attempt, failure) = match (newest, told) {
         // The run of a later try, which failed, is gone.
-        (Some(run), Some(status)) if has_failed(status) && status.attempt > Some(run.attempt) => {
+        (Some(run), Some(status)) if status.attempt > Some(run.attempt) => {
+            if !has_failed(status) {
+                return after_deleted(status);
+            }
             (status.attempt.unwrap_or(1), status.failure.as_ref())
         }
         (Some(run), _) => (run.attempt, candidate.failure),
@@ -312,8 +328,7 @@ fn next_attempt(
         (None, Some(status)) if has_failed(status) => {
             (status.attempt.unwrap_or(1), status.failure.as_ref())
         }
-        // It was deleted while it went on.
-        (None, Some(status)) => return Next::Attempt(status.attempt.unwrap_or(1)),
+        (None, Some(status)) => return after_deleted(status),
         (None, None) => return Next::Attempt(1),
     };
     // Another namespace may admit the pod.
@@ -322,14 +337,31 @@ fn next_attempt(
         return Next::Attempt(attempt.saturating_add(1));
     }
     // Tries that were stopped for a newer key have not failed.
-    let stopped = candidate.ours().filter(|run| run.superseded && run.attempt <= attempt).count();
+    let stopped = candidate
+        .ours()
+        .filter(|run| run.superseded_by.is_some() && run.attempt <= attempt)
+        .count();
     let failed = attempt.saturating_sub(u32::try_from(stopped).unwrap_or(0));
     let again = failure.map_or(Retry::Never, |why| retry(why, failed, candidate.retry_limit));
+    let renewed = candidate.renewed
+        && attempt < MAX_RENEWED
+        && newest.is_some_and(|run| run.attempt == attempt);
     match again {
+        Retry::Never if renewed => Next::Attempt(attempt.saturating_add(1)),
         Retry::Never => Next::Never,
         Retry::At(time) if time > candidate.now => Next::At(time),
         Retry::At(_) => Next::Attempt(attempt.saturating_add(1)),
     }
+}
+
+/// The try after the one that the status tells, whose run was deleted while it went on. Its TaskRun and its pod may still be there, and have names
+/// made from that of the run: with another number nothing is taken for a part of the new run.
+const fn after_deleted(status: &AgentBuildStatus) -> Next {
+    let attempt = match status.attempt {
+        Some(attempt) => attempt,
+        None => 1,
+    };
+    Next::Attempt(attempt.saturating_add(1))
 }
 
 /// Whether the run that a status tells has failed.

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::layer_cache;
 use super::pipeline_run::{self, Build, RunSecrets};
 use super::problem::BuildProblem;
 use super::reconcile::Subject;
@@ -35,6 +36,7 @@ pub fn manifest(
         attempt,
         template,
         secrets,
+        cache: layer_cache::usable(&subject.old, subject.rebuild(), attempt),
     })?;
     if let Some(asked) = provenance {
         ask(&mut run, asked);

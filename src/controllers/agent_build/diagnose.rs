@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, LogParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
 
-use super::failure::{POD_REFUSED, TaskRun, failure};
+use super::failure::{POD_REFUSED, STEP_FAILED, TaskRun, failure, of_deleted_pod};
 use super::log_tail::tail;
-use super::place::way_out;
+use super::place::pod_refused;
 use super::run::{Run, RunOutcome};
 use crate::api::agent_build::{AgentBuildStatus, BuildFailure, BuildPhase, BuildStep};
 use crate::cluster::client::{CallError, call};
@@ -18,6 +18,9 @@ const LOG_LINES: i64 = 60;
 const MAX_LOG_BYTES: i64 = 1 << 20;
 /// How long a pod may take to start until Tekton is asked what it waits for.
 const MAX_START: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long after the end of a run a pod that is gone was gone before it.
+const MAX_END: SignedDuration = SignedDuration::from_secs(120);
 
 /// How a run ended.
 #[derive(Debug, Default)]
@@ -79,8 +82,13 @@ pub async fn diagnose(
     };
     let mut failure = failure(run, Some(&task));
     if let Some(failure) = failure.as_mut().filter(|failure| failure.reason == POD_REFUSED) {
-        let way_out = way_out(run.needs, run.is_elsewhere().then_some(namespace));
-        failure.message = format!("{}; {way_out}", failure.message);
+        failure.message = pod_refused(run, &failure.message);
+    }
+    if let (Some(one), Some(pod)) = (&failure, &task.pod)
+        && one.reason == STEP_FAILED
+        && is_deleted(client, namespace, pod, run.ended).await
+    {
+        failure = failure.map(of_deleted_pod);
     }
     if let (Some(failure), Some(pod)) = (&mut failure, &task.pod)
         && let Some(step) = &failure.step
@@ -97,11 +105,25 @@ async fn task_run(client: &Client, namespace: &str, name: &str) -> Result<TaskRu
     Ok(TaskRun::read(&call(api.get(name)).await?))
 }
 
-/// Why the pod of a run does not run, some time after Tekton began with it. Nobody waits for the answer: without one nothing is said.
+/// Why the pod of a run does not run, some time after Tekton began with it. When Tekton does not answer, nothing is said, and nothing waits.
 async fn held_up(client: &Client, namespace: &str, run: &Run, now: Timestamp) -> Option<String> {
     let name = run.task_run.as_ref()?;
     run.began.filter(|began| now.duration_since(*began) >= MAX_START)?;
     task_run(client, namespace, name).await.ok()?.held_up()
+}
+
+/// Whether a pod of a run that ended then is about to go, or has gone with it. Later, somebody may have removed it for other reasons. Where the operator
+/// may not read it, it is taken for one that is there.
+async fn is_deleted(client: &Client, namespace: &str, pod: &str, ended: Option<Timestamp>) -> bool {
+    let is_young = ended.is_some_and(|ended| Timestamp::now().duration_since(ended) < MAX_END);
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    // The operator may list pods, and not get one.
+    let params = ListParams::default().fields(&format!("metadata.name={pod}")).limit(1);
+    match call(api.list_metadata(&params)).await {
+        Ok(found) if found.items.is_empty() => is_young,
+        Ok(found) => found.items.iter().all(|pod| pod.metadata.deletion_timestamp.is_some()),
+        Err(_) => false,
+    }
 }
 
 /// The end of the log of a step; nothing where the operator may not read it, or where it is gone.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::run::{Run, RunOutcome, shortened};
 use super::template::FINDING_RESULT;
-use crate::api::agent_build::{BuildFailure, BuildStep, FailureClass};
+use crate::api::agent_build::{BuildFailure, BuildStep, FailureClass, NewerBuild};
 use convoke_core::text::printable;
 
 /// The reason of a run that was stopped for a newer build key.
@@ -20,6 +20,17 @@ pub const POD_REFUSED: &str = "PodRefused";
 const POLICY_FAILED: &str = "PolicyFailed";
 /// The reason of a run whose lock file cannot be installed as it is.
 const LOCK_FILE_REFUSED: &str = "LockFileRefused";
+/// The reason of a run whose pod was deleted, as when its node is drained.
+pub const POD_DELETED: &str = "PodDeleted";
+/// The reason of a run of which a step failed with an exit code that says nothing.
+pub const STEP_FAILED: &str = "StepFailed";
+/// The reason of a run that took too long.
+const TIMED_OUT: &str = "TimedOut";
+/// What exit code 32 means of a step that builds.
+const BASE_UNREACHABLE: &str =
+    "the registry of a base image cannot be reached; a wrong name after FROM does that, too";
+/// What exit code 39 means.
+const NO_TLS: &str = "a registry speaks plain HTTP, or its certificate is not trusted; output.insecure: true is for a registry of the image without TLS";
 /// The most steps that a status tells.
 const MAX_STEPS: usize = 32;
 /// The pause before the first retry. Each further one is four times as long.
@@ -38,9 +49,13 @@ pub struct TaskRun {
     pub pod: Option<String>,
     /// What a step tells of why it failed: one line.
     pub finding: Option<String>,
+    /// Whether Tekton says that it has failed. Otherwise it goes on, or is that of another run.
+    pub has_failed: bool,
     /// The first step that failed.
     pub failed: Option<FailedStep>,
-    /// How long those of its steps took that ran.
+    /// Whether steps behind that one ended with an error of their own. Tekton skips them: so somebody has ended the whole pod.
+    pub is_killed: bool,
+    /// How long those of its steps took that ran, up to the one that failed.
     pub steps: Vec<BuildStep>,
 }
 
@@ -62,6 +77,9 @@ impl TaskRun {
         let status = object.data.get("status").unwrap_or(&Value::Null);
         let list = |key: &str| status[key].as_array().map(Vec::as_slice).unwrap_or_default();
         let condition = list("conditions").iter().find(|one| one["type"] == "Succeeded");
+        let mut failed = list("steps").iter().filter_map(failed_step);
+        let first_failed = list("steps").iter().position(|step| failed_step(step).is_some());
+        let ran = first_failed.map_or(MAX_STEPS, |at| at.saturating_add(1).min(MAX_STEPS));
         let text =
             |key: &str| condition.and_then(|one| one[key].as_str()).unwrap_or_default().to_owned();
         Self {
@@ -69,8 +87,10 @@ impl TaskRun {
             message: text("message"),
             pod: status["podName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned),
             finding: list("results").iter().find_map(finding),
-            failed: list("steps").iter().find_map(failed_step),
-            steps: list("steps").iter().take(MAX_STEPS).filter_map(step).collect(),
+            has_failed: condition.is_some_and(|one| one["status"] == "False"),
+            failed: failed.next(),
+            is_killed: failed.next().is_some(),
+            steps: list("steps").iter().take(ran).filter_map(step).collect(),
         }
     }
 
@@ -122,6 +142,7 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         22 => (Source, "DockerfileMissing", "the folder has no such Dockerfile"),
         23 => (Source, "FolderRefused", "the folder has what no layer takes"),
         24 => (Source, LOCK_FILE_REFUSED, "the packages of the lock file are not installed"),
+        28 => (Infrastructure, "DiskFull", "no space is left on the disk or the volume"),
         30 => (Build, "BuildFailed", "the image cannot be built"),
         31 => (Registry, "PushDenied", "the registry refuses the image"),
         32 => (Infrastructure, "RegistryUnreachable", "the registry cannot be reached"),
@@ -131,6 +152,7 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         36 => (Build, "TestsFailed", "the tests of the image failed"),
         37 => (Infrastructure, "IndexUnreachable", "the package index cannot be reached"),
         38 => (Build, "PipMissing", "the base image has no Python with pip"),
+        39 => (Registry, "RegistryWithoutTls", NO_TLS),
         40 => (Policy, POLICY_FAILED, "the source folder has secrets"),
         41 => (Policy, POLICY_FAILED, "lock files name packages with known vulnerabilities"),
         42 => (Policy, POLICY_FAILED, "the image has packages with known vulnerabilities"),
@@ -138,6 +160,29 @@ fn of_exit_code(code: i32) -> Option<(FailureClass, &'static str, &'static str)>
         44..=49 => (Policy, POLICY_FAILED, "the image breaks a rule"),
         _ => return None,
     })
+}
+
+/// The same failure, when it turns out that the pod was deleted: a step that was killed for that has an exit code as if it had failed.
+#[must_use]
+pub fn of_deleted_pod(failure: BuildFailure) -> BuildFailure {
+    let step = failure.step.as_deref().unwrap_or_default();
+    let message = format!("its pod was deleted or evicted in step {step}");
+    let (class, reason) = (FailureClass::Infrastructure, POD_DELETED.to_owned());
+    BuildFailure { class, reason, message, exit_code: None, ..failure }
+}
+
+/// Whether other credentials may change the outcome. Some servers say that a repository is not there when they mean that it may not be read.
+#[must_use]
+pub fn may_be_of_credentials(failure: &BuildFailure) -> bool {
+    let reasons = [
+        "CommitNotFetched",
+        "GitAccessDenied",
+        "PushDenied",
+        "BaseImageMissing",
+        // Its authority is in the Secret.
+        "RegistryWithoutTls",
+    ];
+    reasons.contains(&failure.reason.as_str())
 }
 
 /// Reasons of a TaskRun whose pod does not run yet.
@@ -163,13 +208,15 @@ pub fn failure(run: &Run, task: Option<&TaskRun>) -> Option<BuildFailure> {
     let RunOutcome::Failed { reason, message } = &run.outcome else { return None };
     let step = task.and_then(|task| task.failed.as_ref());
     let Why { class, reason, message } = why(run, reason, message, task);
+    let ended_itself =
+        class != FailureClass::Cancelled && ![TIMED_OUT, POD_DELETED].contains(&reason.as_str());
     Some(BuildFailure {
         pipeline_run: run.name.clone(),
         class,
         reason,
         // A step that was killed from outside did not fail by itself.
         step: step.filter(|_| class != FailureClass::Cancelled).map(|step| step.name.clone()),
-        exit_code: step.filter(|_| class != FailureClass::Cancelled).map(|step| step.exit_code),
+        exit_code: step.filter(|_| ended_itself).map(|step| step.exit_code),
         message: shortened(&message),
         log: None,
         at: run.ended.or(run.began).or(run.created).map(|time| time.to_string()),
@@ -193,18 +240,28 @@ fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
     use FailureClass::{Build, Cancelled, Infrastructure, Policy};
     let stopped = matches!(reason, "Cancelled" | "CancelledRunFinally" | "StoppedRunFinally");
     let stopped = stopped || run.stopping;
-    if stopped && run.superseded {
-        return Why::new(Cancelled, SUPERSEDED, "it was stopped for a newer commit");
+    if stopped && let Some(newer) = &run.superseded_by {
+        let message = format!("it was stopped for {}", title(newer));
+        return Why::new(Cancelled, SUPERSEDED, message);
     }
     if stopped {
         return Why::new(Cancelled, "Cancelled", "it was cancelled");
     }
+    let is_late = reason == "PipelineRunTimeout";
     let Some(task) = task else {
+        if is_late {
+            return Why::new(Build, TIMED_OUT, "it took longer than spec.timeout");
+        }
         let class = if reason == "CreateRunFailed" { Infrastructure } else { Build };
         return Why::new(class, reason, message);
     };
-    if reason == "PipelineRunTimeout" || task.reason == "TaskRunTimeout" {
-        return Why::new(Build, "TimedOut", "it took longer than spec.timeout");
+    if is_late || task.reason == "TaskRunTimeout" {
+        let step = task.failed.as_ref().map(|step| format!(", in step {}", step.name));
+        let message = format!("it took longer than spec.timeout{}", step.unwrap_or_default());
+        return Why::new(Build, TIMED_OUT, message);
+    }
+    if !task.has_failed && task.reason != "Succeeded" {
+        return Why::new(Infrastructure, reason, message);
     }
     if task.message.contains("violates PodSecurity") {
         return Why::new(Policy, POD_REFUSED, task.message.as_str());
@@ -224,6 +281,10 @@ fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
         let message = format!("step {name} needed more memory than its limit");
         return Why::new(Build, "OutOfMemory", message);
     }
+    if task.is_killed {
+        let message = format!("its pod was deleted or evicted in step {name}");
+        return Why::new(Infrastructure, POD_DELETED, message);
+    }
     if matches!(code, 137 | 143) {
         let message = format!("step {name} was killed from outside (exit code {code})");
         return Why::new(Infrastructure, "StepKilled", message);
@@ -233,10 +294,23 @@ fn why(run: &Run, reason: &str, message: &str, task: Option<&TaskRun>) -> Why {
             let tells = class == Policy || reason == LOCK_FILE_REFUSED;
             let finding = task.finding.as_ref().filter(|_| tells);
             let finding = finding.map(|text| format!(": {text}")).unwrap_or_default();
+            // These steps ask no other registry.
+            let of_base = code == 32 && ["build", "append"].contains(&name.as_str());
+            let what = if of_base { BASE_UNREACHABLE } else { what };
             let message = format!("step {name} failed with exit code {code}: {what}{finding}");
             Why::new(class, reason, message)
         }
-        None => Why::new(Build, "StepFailed", format!("step {name} failed with exit code {code}")),
+        None => Why::new(Build, STEP_FAILED, format!("step {name} failed with exit code {code}")),
+    }
+}
+
+/// What a build was stopped for, in a sentence.
+#[must_use]
+pub fn title(newer: &NewerBuild) -> String {
+    let start = |text: &str| printable(text).chars().take(12).collect::<String>();
+    match &newer.commit {
+        Some(commit) => format!("the build of commit {}", start(commit)),
+        None => format!("the build key {}", start(&newer.key)),
     }
 }
 

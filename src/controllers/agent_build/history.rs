@@ -73,6 +73,7 @@ fn record(run: &Run) -> Option<BuildRecord> {
         key: run.key.clone()?,
         result,
         commit: run.commit.clone(),
+        superseded_by: run.superseded_by.clone().filter(|_| result == BuildResult::Superseded),
         base_digest: run.base_digest.clone().filter(|_| image.is_some()),
         sbom_digest: run.sbom_digest.clone().filter(|_| image.is_some()),
         image,

@@ -97,6 +97,7 @@ pub fn build_key(
         // What of it reaches a step is in the hash of the template.
         pipeline: _,
         build_args,
+        layer_cache,
         timeout: _,
         trigger,
         retry_limit: _,
@@ -107,7 +108,7 @@ pub fn build_key(
     // A build that failed for want of `insecure` or of credentials must run again when they are given. Which credentials they are goes
     // into no image.
     let BuildOutput { registry: _, image, tag: _, insecure, secret_ref } = output;
-    // With `baseImage`, what is appended to has a digest.
+    // With `baseImage`, what is appended to has a digest, and the source has those of a Dockerfile.
     let BuildTrigger { on_commit: _, paths, base_image: _ } = trigger;
     let tree = source.subfolder_tree.as_deref().ok_or_else(|| KeyError::SubfolderMissing {
         subfolder: subfolder.clone(),
@@ -131,10 +132,22 @@ pub fn build_key(
         encoding.text("name", name);
         encoding.text("value", value);
     }
+    // Without it a key stays what it is. Which layers are there does not count.
+    if *layer_cache {
+        encoding.text("layer cache", "true");
+    }
     if *strategy == BuildStrategy::Append
         && let Some(append) = append
     {
         self::append(&mut encoding, append);
+    }
+    // Without any it adds nothing: a key without them stays what it is.
+    if !source.base_images.is_empty() {
+        encoding.list("base images", source.base_images.len());
+        for (word, image) in &source.base_images {
+            encoding.text("word", word);
+            encoding.text("image", image);
+        }
     }
     encoding.text("registry", registry);
     encoding.text("image", image);

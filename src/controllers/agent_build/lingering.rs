@@ -2,11 +2,13 @@
 //!
 //! Tekton calls a run cancelled, or too late, before its pod has ended: a pod has half a minute to end, and on a node that is cut off it goes
 //! on. If the next run pushes the same tag, such a pod could put its older image over the newer one. So the next run waits for the pod's end.
-//! Runs with a tag of their own, as with `{short}`, wait for nothing.
+//! Runs with a tag of their own, as with `{short}`, wait for nothing. A pod counts as ended when its steps have: a sidecar that somebody has put into it, a
+//! service mesh for example, may go on for ever.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::key::BuildKey;
@@ -18,6 +20,8 @@ const MAX_END: SignedDuration = SignedDuration::from_secs(120);
 const RECHECK: Duration = Duration::from_secs(3);
 /// The same for one that takes longer than it may.
 const LATE_RECHECK: Duration = Duration::from_secs(30);
+/// How the containers of a pod of Tekton begin that run its steps.
+const STEP: &str = "step-";
 /// The most runs whose pods are looked for.
 const MAX_RUNS: usize = 20;
 
@@ -91,6 +95,25 @@ pub fn rivals<'a>(runs: &[&'a Run], pushed: &Pushed<'_>) -> Vec<&'a Run> {
     all.sort_by_key(|run| std::cmp::Reverse(run.ended));
     all.truncate(MAX_RUNS);
     all
+}
+
+/// Whether all steps of a pod have ended, for good. Its sidecars push nothing.
+#[must_use]
+pub fn has_ended(pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    let is_over = |step: &Container| {
+        let mut of = statuses.into_iter().flatten().filter(|one| one.name == step.name);
+        of.any(|one| one.state.as_ref().is_some_and(|state| state.terminated.is_some()))
+    };
+    let is_never = |policy: &Option<String>| policy.as_deref() == Some("Never");
+    // What has ended could begin once more.
+    let is_final = |step: &Container| match &step.restart_policy {
+        None => is_never(&spec.restart_policy),
+        own => is_never(own),
+    };
+    let steps: Vec<_> = spec.containers.iter().filter(|one| one.name.starts_with(STEP)).collect();
+    !steps.is_empty() && steps.into_iter().all(|step| is_final(step) && is_over(step))
 }
 
 /// A pod of such a run that has not ended.

@@ -2,13 +2,15 @@
 //! operator's.
 //!
 //! These ConfigMaps have no label that a watch could select. So they are read when they are needed, and kept for a moment: a
-//! commit that wakes a hundred builds reads each ConfigMap once. Who needs one that is being read waits for that answer.
+//! commit that wakes a hundred builds reads each ConfigMap once. Who needs one that is being read waits for that answer, and shares the error if
+//! there is none. The steps of a template are read at once: an API server that is slow or silent costs one deadline, and not one for each step.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use tokio::time::Instant;
@@ -27,6 +29,8 @@ use crate::cluster::store::Key;
 const ANSWER_LIFETIME: Duration = Duration::from_secs(20);
 /// So many steps are looked for in vain. The others are not looked for then.
 const MAX_MISSING: usize = 3;
+/// So many steps of a template are read at once.
+const CONCURRENT_READS: usize = 8;
 /// Above this many kept answers, old ones are dropped.
 const MAX_KEPT_ANSWERS: usize = 256;
 
@@ -42,8 +46,29 @@ struct KeptConfigMap {
 /// A ConfigMap; `None` when there is none of that name.
 type Answer = Option<Arc<KeptConfigMap>>;
 
-/// The place of an answer, with the time of its question. Whoever asks holds it meanwhile.
-type Place = Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>;
+/// What became of the last question for a ConfigMap.
+#[derive(Debug, Default)]
+struct Asked {
+    /// The answer, and when it was asked for.
+    answer: Option<(Instant, Answer)>,
+    /// Why there was none, and since when that is known.
+    failure: Option<(Instant, CallError)>,
+}
+
+impl Asked {
+    fn is_new(&self) -> bool {
+        self.answer.as_ref().is_some_and(|(since, _)| since.elapsed() < ANSWER_LIFETIME)
+    }
+
+    /// The error of a question that failed while somebody waited since then.
+    fn failed_since(&self, waited: Instant) -> Option<CallError> {
+        let (at, error) = self.failure.as_ref()?;
+        (*at > waited).then(|| error.clone())
+    }
+}
+
+/// The place of an answer. Whoever asks holds it meanwhile.
+type Place = Arc<tokio::sync::Mutex<Asked>>;
 
 /// Why there is no template.
 #[derive(Debug)]
@@ -110,11 +135,13 @@ impl Lookup {
         let operator_image = self.own_image.get(&self.client, &self.operator_namespace).await?;
         let (mut sources, mut of_operator) = (BTreeMap::new(), found.versions);
         let mut missing = Vec::new();
-        for step in parsed.steps.iter().filter(|step| step.enabled) {
-            if sources.contains_key(&step.config_map) {
-                continue;
-            }
-            if let Some(one) = self.find(namespace, &step.config_map).await? {
+        let steps: Vec<_> = parsed.steps.iter().filter(|step| step.enabled).collect();
+        let reads: Vec<_> =
+            steps.iter().map(|step| self.find(namespace, &step.config_map)).collect();
+        let mut reads = stream::iter(reads).buffered(CONCURRENT_READS);
+        for step in steps {
+            let Some(read) = reads.next().await else { break };
+            if let Some(one) = read? {
                 of_operator &= one.versions;
                 // A template of another namespace names images of its own. They get no privileges.
                 let profile = one.step.profile.clone().filter(|_| found.versions);
@@ -154,30 +181,36 @@ impl Lookup {
     async fn get(&self, key: Key) -> Result<Answer, CallError> {
         let place = self.place(&key);
         // A call has a deadline, and so has each reconcile that waits here.
+        let waited = Instant::now();
         let mut kept = place.lock().await;
-        let now = Instant::now();
-        if let Some((since, answer)) = &*kept
-            && now.duration_since(*since) < ANSWER_LIFETIME
-        {
+        if let Some((_, answer)) = kept.answer.as_ref().filter(|_| kept.is_new()) {
             return Ok(answer.clone());
         }
+        // Others have asked meanwhile. The next one would wait for another deadline, and so on.
+        if let Some(error) = kept.failed_since(waited) {
+            return Err(error);
+        }
+        let now = Instant::now();
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
-        let answer = call(api.get_opt(&key.name)).await?.map(|found| {
-            let is_operators = key.namespace == self.operator_namespace;
-            Arc::new(read(found, is_operators.then_some(self.profile)))
-        });
-        *kept = Some((now, answer.clone()));
+        let found = match call(api.get_opt(&key.name)).await {
+            Ok(found) => found,
+            Err(error) => {
+                kept.failure = Some((Instant::now(), error.clone()));
+                return Err(error);
+            }
+        };
+        let is_operators = key.namespace == self.operator_namespace;
+        let profile = is_operators.then_some(self.profile);
+        let answer = found.map(|found| Arc::new(read(found, profile)));
+        *kept = Asked { answer: Some((now, answer.clone())), failure: None };
         Ok(answer)
     }
 
     fn place(&self, key: &Key) -> Place {
         let mut all = self.kept.lock();
         if all.len() >= MAX_KEPT_ANSWERS {
-            let is_new = |kept: &Option<(Instant, Answer)>| {
-                kept.as_ref().is_some_and(|(since, _)| since.elapsed() < ANSWER_LIFETIME)
-            };
             // Those that are held are being asked for.
-            all.retain(|_, place| place.try_lock().map_or(true, |kept| is_new(&kept)));
+            all.retain(|_, place| place.try_lock().map_or(true, |kept| kept.is_new()));
         }
         all.entry(key.clone()).or_default().clone()
     }
@@ -200,3 +233,7 @@ fn read(config_map: ConfigMap, profile: Option<BuildProfile>) -> KeptConfigMap {
         versions,
     }
 }
+
+#[cfg(test)]
+#[path = "tests/lookup.rs"]
+mod tests;

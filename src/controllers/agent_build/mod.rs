@@ -16,6 +16,8 @@ mod after_build;
 mod again;
 pub mod appended;
 mod apply;
+pub mod base_images;
+pub mod base_pace;
 pub mod bases;
 pub mod builder;
 mod credentials;
@@ -24,9 +26,11 @@ mod desired;
 mod diagnose;
 mod elsewhere;
 pub mod failure;
+pub mod fixed_tag;
 pub mod history;
 pub mod internal;
 pub mod key;
+mod layer_cache;
 pub mod lingering;
 mod log_tail;
 mod looks;
@@ -36,6 +40,7 @@ mod orphans;
 pub mod own_image;
 pub mod owners;
 pub mod parameters;
+pub mod pending;
 pub mod pipeline;
 pub mod pipeline_run;
 pub mod place;
@@ -46,6 +51,7 @@ pub mod proof;
 mod questions;
 mod reconcile;
 mod registry_auth;
+mod renewed;
 pub mod repository;
 mod resolve;
 pub mod resolve_template;
@@ -69,6 +75,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use self::bases::Bases;
+use self::fixed_tag::FixedTags;
 use self::looks::Looks;
 use self::lookup::Lookup;
 use self::own_image::OwnImage;
@@ -184,6 +191,7 @@ pub fn start<E: Send + 'static>(
         signing,
         asked: Questions::default(),
         bases: Bases::default(),
+        tags: FixedTags::default(),
         looks: Looks::default(),
         lags: Debounce::default(),
         rollouts: Rollouts::new(&stores.agents, &stores.mcp_servers, &queue),
@@ -212,6 +220,7 @@ pub fn start<E: Send + 'static>(
         for (key, build) in builds.all() {
             let status = build.value.object().and_then(|build| build.status.clone());
             turns.note(&key, status.as_ref().and_then(reconcile::queued));
+            turns.doubt(&key, tokio::time::Instant::now());
         }
         let _ = tokio::time::timeout(MAX_TEKTON_WAIT, tekton.wait_known()).await;
         proofs.key_settled().await;
@@ -241,6 +250,8 @@ struct Controller {
     signing: Signing,
     /// What registries were asked.
     asked: Questions,
+    /// What became of tags that all builds of an AgentBuild push.
+    tags: FixedTags,
     /// What the tags of base images name.
     bases: Bases,
     /// When it is looked whether runs are left elsewhere.

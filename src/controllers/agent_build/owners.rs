@@ -1,7 +1,7 @@
 //! Whose a PipelineRun is. Labels prove nothing by themselves: everybody who may create PipelineRuns in some namespace can write them. So a
 //! run in another namespace counts only in that of `--build-namespace`, or where a finalizer of its AgentBuild says that it has runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::needs::Level;
@@ -65,6 +65,12 @@ impl Owners {
             return Some(Key::new(run.home.as_str(), run.owner_name.clone()?));
         }
         self.of(run)
+    }
+
+    /// The AgentBuilds for which any run counts, also those that are gone.
+    #[must_use]
+    pub fn with_runs(&self, store: &Store<Run>) -> HashSet<Key> {
+        store.all().iter().filter_map(|(_, run)| self.counts_for(&run.value)).collect()
     }
 
     /// The runs that name an AgentBuild: in its namespace, and where its runs may be. It has these finalizers.

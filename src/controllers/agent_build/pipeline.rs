@@ -82,7 +82,7 @@ fn refused(template: &Template, parameter: &BuildParameter) -> Option<String> {
     let name = parameter.name.as_str();
     if is_set_by_convoke(name) {
         return Some(
-            "it is set by Convoke, from spec.source, spec.output, spec.strategy or spec.append"
+            "it is set by Convoke, from spec.source, spec.output, spec.strategy, spec.append or spec.layerCache"
                 .into(),
         );
     }

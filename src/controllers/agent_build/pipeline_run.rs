@@ -8,18 +8,22 @@ use sha2::{Digest, Sha256};
 
 use super::after_build::separated;
 use super::appended::{self, BASE_IMAGE, appended};
+use super::base_images::{self, BASE_IMAGES};
 use super::key::BuildKey;
+use super::layer_cache;
 use super::place::{Owner, metadata, name_of};
 use super::profile;
 use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
 use super::run::HELD;
 use super::stage::{Stage, parameter_name, parameter_reference};
 use super::template::{
-    BASE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, SBOM_RESULT, URL_RESULT,
-    WORKSPACE_AFTER_BUILD, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE,
+    BASE_RESULT, CACHE_RESULT, DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue,
+    SBOM_RESULT, URL_RESULT, WORKSPACE_AFTER_BUILD, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH,
+    WORKSPACE_SOURCE,
 };
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::keys;
+use crate::definition::tag::tag;
 use crate::registry::Reference;
 use crate::sync::credentials::Access;
 use convoke_core::sync::commit::source_at::SourceAt;
@@ -36,6 +40,8 @@ pub const ATTEMPT: &str = "convoke.dev/attempt";
 pub const IMAGE: &str = "convoke.dev/image";
 /// Annotation on a PipelineRun that was stopped: the build key for which it was.
 pub const SUPERSEDED_BY: &str = "convoke.dev/superseded-by";
+/// Annotation on such a PipelineRun: the commit that wants that key.
+pub const SUPERSEDED_BY_COMMIT: &str = "convoke.dev/superseded-by-commit";
 
 /// The parameter with the registry that the AgentBuild names.
 const OUTPUT_REGISTRY: &str = "output-registry";
@@ -69,6 +75,11 @@ pub enum SpecError {
     /// What the spec asks for, and the parameter that no step takes.
     #[error("{0}, but no step that runs has the parameter {1}")]
     NothingTakes(&'static str, &'static str),
+    /// What an earlier commit has left must not be in an image that is attested.
+    #[error(
+        "spec.layerCache must not be true with provenance (mode {0}): an image that is attested is made of its commit, and not of layers that another one has left"
+    )]
+    CacheNotAttested(String),
     /// A parameter that the template requires is empty, and a step that runs takes it.
     #[error("step {step} needs a value for parameter {name}, which the template leaves empty")]
     MissingParameter {
@@ -99,7 +110,7 @@ impl SpecError {
             Self::InvalidTimeout => "InvalidTimeout",
             Self::NoDigest => "NoDigestResult",
             Self::InvalidBaseImage(_) => "InvalidBaseImage",
-            Self::NothingTakes(..) => "StrategyNotSupported",
+            Self::NothingTakes(..) | Self::CacheNotAttested(_) => "StrategyNotSupported",
             Self::MissingParameter { .. } | Self::RequiredEmpty(_) => "MissingParameter",
             Self::TooLarge(_) => "PipelineRunTooLarge",
             Self::UnsafeValue(_) => "UnsafeValue",
@@ -146,6 +157,8 @@ pub struct Build<'a> {
     pub template: &'a ResolvedTemplate,
     /// The Secrets with its credentials.
     pub secrets: Option<&'a RunSecrets>,
+    /// The digest of the cache of layers that it takes.
+    pub cache: Option<&'a str>,
 }
 
 /// The Secrets of one PipelineRun. It names them before they are there.
@@ -213,8 +226,8 @@ pub fn run_name(build: &str, key: &BuildKey, attempt: u32) -> String {
 /// # Errors
 /// When the spec holds a value that can't be used.
 pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
-    let Build { namespace, at, name, uid, spec, source, key, attempt, template, registry, secrets } =
-        build;
+    let Build { namespace, at, name, uid, spec, source, key, attempt, template, .. } = build;
+    let Build { registry, secrets, .. } = build;
     let values = values(build)?;
     if !spec.timeout.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
         return Err(SpecError::InvalidTimeout);
@@ -226,7 +239,11 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
         return Err(SpecError::NoDigest);
     }
     let takes = |name: &str| steps.iter().find(|step| step.parameters.contains_key(name));
-    if let Some((what, name)) = appended::asks(spec).find(|(_, name)| takes(name).is_none()) {
+    if template.provenance && layer_cache::is_on(spec) {
+        return Err(SpecError::CacheNotAttested(spec.mode.clone()));
+    }
+    let mut asks = appended::asks(spec).chain(layer_cache::asks(spec));
+    if let Some((what, name)) = asks.find(|(_, name)| takes(name).is_none()) {
         return Err(SpecError::NothingTakes(what, name));
     }
     let is_empty = |name: &str| values.get(name).is_none_or(ParameterValue::is_empty);
@@ -335,6 +352,7 @@ pub fn key_values(spec: &AgentBuildSpec, registry: &str) -> BTreeMap<&'static st
         ("insecure", text(if spec.output.insecure { "true" } else { "false" })),
     ]);
     values.extend(appended::key_values(spec));
+    values.extend([layer_cache::key_value(spec)]);
     values
 }
 
@@ -382,33 +400,25 @@ pub fn parameters_hash(
 
 /// The values of [`FROM_SPEC`].
 fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, SpecError> {
-    let Build { spec, source, registry, key, .. } = build;
+    let Build { namespace, name, spec, source, registry, key, cache, .. } = build;
     let text = |text: &str| ParameterValue::Text(text.to_owned());
     if let Some(append) = appended(spec) {
         append.base_image.parse::<Reference>().map_err(SpecError::InvalidBaseImage)?;
     }
+    let tag = tag(&spec.output.tag, &source.commit).map_err(SpecError::InvalidTag)?;
     let mut values = spec_values(spec, registry);
     values.extend([
         ("repo-url", text(&source.url)),
         ("revision", text(&source.commit)),
-        ("tag", ParameterValue::Text(tag(&spec.output.tag, &source.commit)?)),
+        ("tag", ParameterValue::Text(tag)),
         ("key-tag", ParameterValue::Text(key.tag())),
+        (BASE_IMAGES, base_images::value(source)),
     ]);
+    values.extend(layer_cache::other_values(spec, namespace, name, *cache));
     match values.iter().find(|(_, value)| !value.is_plain()) {
         Some((name, _)) => Err(SpecError::UnsafeValue(name)),
         None => Ok(values),
     }
-}
-
-/// The tag with `{commit}` and `{short}` (7 digits) replaced.
-pub(super) fn tag(pattern: &str, commit: &str) -> Result<String, SpecError> {
-    let tag =
-        pattern.replace("{commit}", commit).replace("{short}", commit.get(..7).unwrap_or(commit));
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let ok = tag.len() <= 128
-        && tag.starts_with(word)
-        && tag.chars().all(|c| word(c) || matches!(c, '.' | '-'));
-    if ok { Ok(tag) } else { Err(SpecError::InvalidTag(tag)) }
 }
 
 /// The name of the Task.
@@ -471,8 +481,8 @@ fn task(
 /// The results of the pipeline.
 fn results(steps: &[&ResolvedStep]) -> Vec<Value> {
     let has = |result: &&str| steps.iter().any(|step| step.stage.results.contains_key(*result));
-    let names =
-        DIGEST_RESULTS.into_iter().chain([URL_RESULT, BASE_RESULT, SBOM_RESULT]).filter(has);
+    let others = [URL_RESULT, BASE_RESULT, SBOM_RESULT, CACHE_RESULT];
+    let names = DIGEST_RESULTS.into_iter().chain(others).filter(has);
     let one = |name: &str| json!({"name": name, "type": "string", "value": format!("$(tasks.{TASK}.results.{name})")});
     names.map(one).collect()
 }

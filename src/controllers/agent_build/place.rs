@@ -20,6 +20,8 @@ use convoke_core::text::is_dns_label;
 
 /// How the finalizer of an AgentBuild begins that has runs in another namespace. The name of that namespace follows.
 const FINALIZER: &str = "builds.convoke.dev/";
+/// The most characters of what the API server said of a pod that a message tells.
+const MAX_SAID: usize = 400;
 
 /// Where the next run of an AgentBuild is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,22 +170,38 @@ pub fn of_status<'a>(
     }
 }
 
-/// What helps when Pod Security refuses the pod of a build that needs this level: `at` another namespace than that of the AgentBuild, or at home.
+/// The message of a run whose pod Pod Security refuses: what helps, and then what the API server said.
 #[must_use]
-pub fn way_out(needs: Level, at: Option<&str>) -> String {
-    match (needs, at) {
-        (Level::Restricted, _) => {
+pub fn pod_refused(run: &Run, said: &str) -> String {
+    let mut said: String = said.chars().take(MAX_SAID + 1).collect();
+    if said.chars().count() > MAX_SAID {
+        said.pop();
+        said.push('…');
+    }
+    format!("{}; the API server said: {said}", way_out(run))
+}
+
+/// What helps when Pod Security refuses the pod of a run.
+fn way_out(run: &Run) -> String {
+    let Run { needs, namespace, home, .. } = run;
+    let name = run.owner_name.as_deref().unwrap_or("NAME");
+    let admit = format!(
+        "let the namespace {namespace} admit Pod Security {needs}: kubectl label namespace {namespace} pod-security.kubernetes.io/enforce={needs} \
+         --overwrite, and then convoke rebuild build/{name} -n {home}"
+    );
+    let others = "a namespace for builds with --build-namespace of the operator, or strategy: Append without a step that runs as root, such as \
+                  one that tests the image";
+    match (needs, run.is_elsewhere()) {
+        (Level::Restricted, _) => format!(
             "Pod Security restricted admits its steps, and the containers of Tekton with set-security-context: \"true\" in its ConfigMap \
-             feature-flags; otherwise the namespace of the AgentBuild must admit baseline"
-                .into()
-        }
-        (_, None) => format!(
-            "its steps run where Pod Security admits {needs}: name such a namespace with --build-namespace of the operator, or use \
-             strategy: Append without a step that runs as root, such as one that tests the image"
+             feature-flags; otherwise the namespace {home} must admit baseline"
         ),
-        (_, Some(at)) => {
-            format!("the namespace {at} of --build-namespace must admit Pod Security {needs}")
+        (Level::Baseline, false) => format!("{admit}; or use {others}"),
+        // No namespace of a team should admit all.
+        (Level::Privileged, false) => {
+            format!("its steps need a namespace that admits Pod Security {needs}: use {others}")
         }
+        (_, true) => format!("it is the namespace of --build-namespace: {admit}"),
     }
 }
 

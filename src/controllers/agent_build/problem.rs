@@ -116,8 +116,8 @@ impl BuildProblem {
 
     /// With `trigger.baseImage`: it is not known what the tag of the base image names.
     #[must_use]
-    pub fn base_image_unknown(why: &str) -> Self {
-        let message = format!("it is not known which image spec.append.baseImage names: {why}");
+    pub fn base_image_unknown(what: &str, why: &str) -> Self {
+        let message = format!("it is not known which image {what} names: {why}");
         Self::of_cluster("BaseImageUnknown", message)
     }
 
@@ -145,9 +145,14 @@ impl BuildProblem {
         let message = if is_ending {
             format!("the namespace {namespace} of --build-namespace is being deleted")
         } else {
-            format!(
-                "the namespace {namespace} of --build-namespace does not exist; hint: kubectl create namespace {namespace}"
-            )
+            let named = "kubectl apply -f deploy/build-namespace.yaml";
+            let named = match namespace {
+                "convoke-builds" => named.to_owned(),
+                other => {
+                    format!("{named}, after you have put {other} in place of convoke-builds there")
+                }
+            };
+            format!("the namespace {namespace} of --build-namespace does not exist; hint: {named}")
         };
         Self::of_cluster("BuildNamespaceMissing", message)
     }
@@ -192,7 +197,13 @@ impl BuildProblem {
     /// The API server refuses the PipelineRun.
     #[must_use]
     pub fn run_refused(error: &CallError) -> Self {
-        Self::of_cluster("PipelineRunRefused", format!("the PipelineRun was refused: {error}"))
+        let help = if error.is_missing_right() {
+            "; it is tried again within a minute: apply deploy/rbac.yaml of this version"
+        } else {
+            ""
+        };
+        let message = format!("the PipelineRun was refused: {error}{help}");
+        Self::of_cluster("PipelineRunRefused", message)
     }
 }
 
@@ -208,5 +219,37 @@ impl From<KeyError> for BuildProblem {
 impl From<SpecError> for BuildProblem {
     fn from(error: SpecError) -> Self {
         Self::of_spec(error.reason(), error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn b8_only_a_missing_right_asks_for_the_roles_of_this_version() {
+        let refused = |message: &str| {
+            let status = json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": message});
+            let status = serde_json::from_value(status).expect("a status");
+            BuildProblem::run_refused(&CallError::Refused(Box::new(status))).message
+        };
+        let right = "pipelineruns.tekton.dev is forbidden: User \"system:serviceaccount:convoke-system:convoke\" cannot create resource \"pipelineruns\" in API group \"tekton.dev\" in the namespace \"team\"";
+        let said = refused(right);
+        let help = "; it is tried again within a minute: apply deploy/rbac.yaml of this version";
+        assert!(said.ends_with(help), "{said}");
+        let quota = "pipelineruns.tekton.dev \"x\" is forbidden: exceeded quota: runs";
+        assert_eq!(refused(quota), format!("the PipelineRun was refused: {quota}"));
+    }
+
+    #[test]
+    fn b5_a_build_namespace_is_made_from_the_shipped_file() {
+        let file = "hint: kubectl apply -f deploy/build-namespace.yaml";
+        let shipped = BuildProblem::build_namespace_missing("convoke-builds", false).message;
+        assert!(shipped.ends_with(file), "{shipped}");
+        let other = BuildProblem::build_namespace_missing("builds", false).message;
+        let end = format!("{file}, after you have put builds in place of convoke-builds there");
+        assert!(other.ends_with(&end), "{other}");
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Controller;
 use super::again::{next, sooner};
 use super::apply::{create, remove};
-use super::bases;
+use super::bases::{self, Following};
 use super::credentials;
 use super::decide::{self, Asked, Candidate, Decision, Found, Trigger, Wait};
 use super::desired::manifest;
@@ -28,7 +28,7 @@ use super::run::Run;
 use super::signing::asks_for_provenance;
 use super::status::{self, Finding, KeyFinding, UnknownSource};
 use super::tekton::TektonState;
-use crate::api::agent_build::{AgentBuildStatus, BuildFailure};
+use crate::api::agent_build::{AgentBuildStatus, BuildFailure, NewerBuild};
 use crate::api::{AgentBuild, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::conditions;
@@ -57,8 +57,8 @@ pub struct Subject<'a> {
     pub owners: &'a Owners,
     /// Why some runs in other namespaces cannot be looked after.
     pub trouble: Option<String>,
-    /// Why it is not known what the tag of the base image names, if an older answer counts.
-    pub stale: Option<String>,
+    /// What is known of its base images.
+    pub bases: Following,
 }
 
 impl Subject<'_> {
@@ -101,6 +101,7 @@ impl Subject<'_> {
             key,
             runs,
             failure,
+            renewed: false,
             trigger: Trigger::of(&self.build.spec.trigger),
             retry_limit: self.build.spec.retry_limit,
             asked: self.asked(),
@@ -116,9 +117,11 @@ impl Reconciler for Controller {
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, CallError> {
         let done = self.bring(&key).await;
-        // Whatever else it waits for must not hold up others. Its place is in the status.
-        if !matches!(done, Ok((_, Turn::Waits))) {
-            self.turns.note(&key, None);
+        match done {
+            Ok((_, Turn::Waits)) => {}
+            // Whatever else it waits for must not hold up others. Its place is in the status.
+            Ok((_, Turn::No)) => self.turns.note(&key, None),
+            Ok((_, Turn::Unknown)) | Err(_) => self.turns.doubt(&key, Instant::now()),
         }
         done.map(|(next, _)| next)
     }
@@ -128,6 +131,8 @@ impl Reconciler for Controller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Waits,
+    /// Its source is not known at the moment.
+    Unknown,
     No,
 }
 
@@ -143,8 +148,7 @@ impl Controller {
     async fn bring(&self, key: &Key) -> Result<(Next, Turn), CallError> {
         let Some(entry) = self.builds.get(key) else {
             self.lags.hold(key, false, Instant::now());
-            self.asked.forget(key);
-            self.looks.forget(key);
+            self.forget(key);
             let again = self.sweep(key, None).await?;
             return Ok((sooner(Next::Forget, again), Turn::No));
         };
@@ -156,23 +160,23 @@ impl Controller {
         let old = build.status.clone().unwrap_or_default();
         let tekton = self.tekton.state();
         let (place, owners) = (Place::at_home(&key.namespace), &*self.owners);
-        let (entry, build, trouble, stale) = (&entry, &*build, None, None);
-        let mut subject = Subject { key, entry, build, old, tekton, place, owners, trouble, stale };
+        let (entry, build, trouble, bases) = (&entry, &*build, None, Following::default());
+        let mut subject = Subject { key, entry, build, old, tekton, place, owners, trouble, bases };
 
-        self.remove_pending(&subject).await?;
+        let pending = self.remove_pending(&subject).await?;
         let tidied = self.tidy(&subject).await;
         subject.trouble = tidied.trouble;
         let unknown = match self.pinned(&subject).await {
             Ok(None) => None,
-            Ok(Some(found)) => {
-                pinned = found.build;
-                (subject.build, subject.stale) = (&pinned, found.stale);
+            Ok(Some((build, stale))) => {
+                pinned = build;
+                (subject.build, subject.bases.stale) = (&pinned, stale);
                 None
             }
             Err(problem) => Some(problem),
         };
         let (next, turn) = self.go_on(&mut subject, unknown).await?;
-        Ok((sooner(next, tidied.again), turn))
+        Ok((sooner(sooner(next, tidied.again), pending), turn))
     }
 
     /// `unknown`: why it is not known what the base image is.
@@ -182,14 +186,14 @@ impl Controller {
         unknown: Option<BuildProblem>,
     ) -> Result<(Next, Turn), CallError> {
         // Resolve, and validate what is found.
-        let (source, access) = match self.resolve_source(subject) {
+        let (mut source, access) = match self.resolve_source(subject) {
             Source::Known(source, access) => (source, access),
-            Source::Lagging(left) => return Ok((Next::After(left), Turn::No)),
+            Source::Lagging(left) => return Ok((Next::After(left), Turn::Unknown)),
             Source::Unknown(finding) => {
-                return self.idle(subject, &finding).await.map(|next| (next, Turn::No));
+                return self.idle(subject, &finding).await.map(|next| (next, Turn::Unknown));
             }
         };
-        let resolved = match unknown {
+        let resolved = match unknown.or(self.pin(subject, &mut source).await.err()) {
             None => self.resolve(subject, &source, access).await?,
             Some(problem) => Err(problem),
         };
@@ -224,6 +228,7 @@ impl Controller {
         resolved: &Resolved,
     ) -> Result<Step, CallError> {
         let key = &resolved.key;
+        let newer = NewerBuild { key: key.to_string(), commit: Some(source.commit.clone()) };
         let signing = self.attest(subject).await;
         let entries = subject.runs();
         let mut runs: Vec<_> = entries.iter().map(|entry| &entry.value).collect();
@@ -232,7 +237,8 @@ impl Controller {
             Some(run) => diagnose(&self.client, run, &subject.old).await?,
             None => Ended::default(),
         };
-        let candidate = subject.candidate(key, &runs, failure.as_ref());
+        let renewed = self.renewed(subject, resolved, newest, failure.as_ref()).await;
+        let candidate = Candidate { renewed, ..subject.candidate(key, &runs, failure.as_ref()) };
         let mut decision = decide::decide(&subject.old, &candidate);
         let found: Option<Found>;
         if decide::is_untouched(&subject.old, &candidate, &decision) {
@@ -250,7 +256,7 @@ impl Controller {
             self.prove(subject, resolved, run).await;
         }
         if let Some((run, has_image)) = decide::unwanted(&subject.old, &candidate, &decision) {
-            self.stop(subject, &entries, run, has_image.then_some(key)).await?;
+            self.stop(subject, &entries, run, has_image.then_some(&newer)).await?;
         }
         let manifest = match decision {
             Decision::Enqueue(attempt) | Decision::Create(attempt) => {
@@ -286,7 +292,9 @@ impl Controller {
                 }
             }
             (Decision::Cancel(run), _) => self.stop(subject, &entries, run, None).await?,
-            (Decision::Supersede(run), _) => self.stop(subject, &entries, run, Some(key)).await?,
+            (Decision::Supersede(run), _) => {
+                self.stop(subject, &entries, run, Some(&newer)).await?;
+            }
             _ => {}
         }
         let candidate;
@@ -301,6 +309,7 @@ impl Controller {
         let finding = Finding::Key(KeyFinding {
             key,
             home: &subject.key.namespace,
+            name: &subject.key.name,
             parameters: Some(&resolved.parameters),
             repository: &image,
             decision,
@@ -315,6 +324,10 @@ impl Controller {
         Ok(match decision {
             Decision::Enqueue(_) => Step::Queued(Box::new(new)),
             Decision::Wait(Wait::Turn) => Step::Done(next, Turn::Waits),
+            Decision::Wait(Wait::Pending(_)) => {
+                self.turns.note(subject.key, queued(&subject.old));
+                Step::Done(next, Turn::Waits)
+            }
             _ => Step::Done(next, Turn::No),
         })
     }
@@ -326,7 +339,7 @@ impl Controller {
         &self,
         subject: &Subject<'_>,
         resolved: &Resolved,
-        manifest: Value,
+        mut manifest: Value,
         secrets: Option<&RunSecrets>,
     ) -> Result<Result<Option<Arc<Entry<Run>>>, BuildProblem>, CallError> {
         let Some(runs) = subject.tekton.runs() else { return Ok(Ok(None)) };
@@ -335,11 +348,15 @@ impl Controller {
         if resolved.template.provenance && self.proofs.seals().is_none() {
             return Ok(Err(BuildProblem::no_seal()));
         }
+        if !self.is_settled(subject).await? {
+            return Ok(Ok(None));
+        }
         match self.settle(subject).await? {
             Ok(true) => {}
             Ok(false) => return Ok(Ok(None)),
             Err(problem) => return Ok(Err(problem)),
         }
+        self.note_credentials(subject, resolved, &mut manifest).await;
         // First, so that no run waits for what is missing.
         let workspaces = secrets.map_or(&[][..], |secrets| &secrets.workspaces);
         let credentials = match self.credentials(subject, resolved, workspaces).await {
@@ -358,12 +375,13 @@ impl Controller {
                     && decide::is_ours(&run.value, &subject.entry.uid, &resolved.key) =>
             {
                 if !made {
-                    // Somebody else may have made it, to get its Secrets or its seal.
-                    self.give_up(subject, &run).await?;
+                    // Somebody else may have made it, to get its Secrets or its seal. Or another operator.
+                    self.give_up_left(subject, &run).await?;
                     return Ok(Ok(None));
                 }
                 let begun = self.begin(subject, &run, &credentials).await?;
-                Ok(begun.map(|()| Some(run)))
+                let key = Key::new(run.value.namespace.as_str(), run.value.name.as_str());
+                Ok(begun.map(|()| runs.get(&key)))
             }
             Ok((run, _)) => Ok(Ok(Some(run))),
             Err(error)
@@ -391,7 +409,13 @@ impl Controller {
     ) -> Result<(AgentBuildStatus, Next), CallError> {
         let (meta, builder) = (&subject.build.metadata, subject.tekton.builder());
         let mut new = status::status(&subject.old, meta, finding, builder, Timestamp::now());
-        let next = bases::note(&subject.build.spec, &mut new, next(finding, Timestamp::now()));
+        let next = bases::note(
+            &subject.build.spec,
+            &subject.bases,
+            &mut new,
+            next(finding, Timestamp::now()),
+        );
+        let next = self.follow_tag(subject, finding, &mut new, next).await;
         let new = self.write(subject, new).await?;
         Ok((new, next))
     }
@@ -421,6 +445,7 @@ impl Controller {
             Finding::Key(KeyFinding {
                 key,
                 home: &subject.key.namespace,
+                name: &subject.key.name,
                 parameters: subject.old.parameters_hash.as_deref(),
                 repository,
                 decision: if cancels(key, run) {
@@ -470,7 +495,9 @@ impl Controller {
         self.rollouts.tell(key, build.metadata.generation.unwrap_or_default(), &mut new);
         let generation = build.metadata.generation.unwrap_or_default();
         let observed = conditions::Observed { generation, now: Timestamp::now() };
-        for (kind, why) in [(CLEANUP_FAILED, &subject.trouble), (bases::STALE, &subject.stale)] {
+        for (kind, why) in
+            [(CLEANUP_FAILED, &subject.trouble), (bases::STALE, &subject.bases.stale)]
+        {
             tell_trouble(&mut new.conditions, kind, why.as_deref(), observed);
         }
         new.build_namespace = place::of_status(&new, old, runs.iter().map(|run| &run.value));

@@ -39,7 +39,7 @@ pub fn is_for(annotation: &str, repository: &str, insecure: bool) -> bool {
     })
 }
 
-/// The base image of a build that appends, for the credentials of a Secret.
+/// A base image of a build, for the credentials of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseImage {
     image: Image,
@@ -54,10 +54,16 @@ impl BaseImage {
     pub fn of(spec: &AgentBuildSpec, annotation: &str, repository: &str) -> Option<Self> {
         let append = spec.append.as_ref()?;
         let image = append.base_image.parse::<Reference>().ok()?.image;
+        Some(Self::named(image, spec, annotation, repository))
+    }
+
+    /// The same of a base image that a Dockerfile names.
+    #[must_use]
+    pub fn named(image: Image, spec: &AgentBuildSpec, annotation: &str, repository: &str) -> Self {
         let is_near = repository.parse().is_ok_and(|ours: Image| ours.is_beside(&image));
         let insecure = spec.output.insecure && is_near;
         let is_allowed = is_for(annotation, &image.to_string(), insecure);
-        Some(Self { image, is_allowed })
+        Self { image, is_allowed }
     }
 }
 

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::after_build;
 use super::appended::{BASE_IMAGE, LOCK_FILE};
+use super::base_images::BASE_IMAGES;
 use super::key::Encoding;
+use super::layer_cache::LAYER_CACHE;
 use super::parameters::{Levels, declared};
 use super::pipeline::{self, Overrides};
 use super::pod_policy;
@@ -87,7 +89,10 @@ impl ResolvedTemplate {
                 encoding.text("parameters of the build", &json!(of_build).to_string());
             }
             if self.version.is_none() {
-                let counts = |(_, bound): &(&String, &Bound)| !matches!(bound, Bound::Operator(_));
+                // What the base images are is in the key by itself, and in that of builds that follow them only.
+                let counts = |(name, bound): &(&String, &Bound)| {
+                    !matches!(bound, Bound::Operator(_)) && name.as_str() != BASE_IMAGES
+                };
                 let parameters: BTreeMap<_, _> = parameters.iter().filter(counts).collect();
                 encoding.text("parameters", &json!(parameters).to_string());
                 encoding.text("when", &json!(when).to_string());
@@ -323,8 +328,16 @@ fn resolve_step(
 
 /// Parameters from the AgentBuild that conditions may ask for: those that are part of the build key. What is built once for the same key must
 /// not depend on anything else, such as the commit.
-const CONDITIONAL: [&str; 7] =
-    ["subfolder", "dockerfile", "image", "insecure", "strategy", BASE_IMAGE, LOCK_FILE];
+const CONDITIONAL: [&str; 8] = [
+    "subfolder",
+    "dockerfile",
+    "image",
+    "insecure",
+    "strategy",
+    BASE_IMAGE,
+    LOCK_FILE,
+    LAYER_CACHE,
+];
 
 /// A condition in which parameters that are not from the spec have their values.
 fn condition(when: &When, levels: &Levels<'_>) -> Result<When, String> {

@@ -273,7 +273,9 @@ impl Controller {
         let is_near = ours.is_beside(image);
         let mut credentials = Credentials::default();
         if output.secret_ref.is_some() {
-            let files = self.of_registry(subject, registry).await;
+            // What the annotation of the Secret allows for the build's own image is not allowed for others.
+            let other = (*image != ours).then_some(image);
+            let files = self.of_registry(subject, registry, other).await;
             let files = files.map_err(|error| Nothing::Known(error.to_string()))?;
             if let Some(config) = files.get(CONFIG) {
                 credentials.login =

@@ -8,16 +8,22 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::needs::{self, Level};
-use super::pipeline_run::{ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, without_tag};
+use super::pipeline_run::{
+    ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, SUPERSEDED_BY_COMMIT, without_tag,
+};
 use super::place::owner_elsewhere;
 use super::signing::seal::{self, SEAL};
 use super::signing::statement;
-use super::template::{BASE_RESULT, DIGEST_RESULTS, SBOM_RESULT, URL_RESULT};
+use super::template::{BASE_RESULT, CACHE_RESULT, DIGEST_RESULTS, SBOM_RESULT, URL_RESULT};
+use crate::api::agent_build::NewerBuild;
 use crate::api::keys;
 use crate::cluster::reflector::View;
+use convoke_core::time::parse_duration;
 
 /// Annotation on a PipelineRun whose image is attested: the digest of the envelope.
 pub const PROVENANCE: &str = "convoke.dev/provenance";
+/// Annotation on a PipelineRun: a digest of the Secrets that its credentials come from.
+pub const CREDENTIALS: &str = "convoke.dev/credentials-digest";
 /// The most bytes that are kept of a message of Tekton.
 const MAX_MESSAGE: usize = 1024;
 
@@ -48,18 +54,22 @@ pub struct Run {
     pub created: Option<Timestamp>,
     /// When Tekton began.
     pub began: Option<Timestamp>,
+    /// When its time is over, if it has begun and has a limit.
+    pub deadline: Option<Timestamp>,
     /// When it ended.
     pub ended: Option<Timestamp>,
     /// Whether Tekton has looked at it.
     pub started: bool,
     /// Whether it was told to stop.
     pub stopping: bool,
-    /// Whether it was told to stop for a newer build key.
-    pub superseded: bool,
+    /// The build for which it was told to stop, if there is one.
+    pub superseded_by: Option<NewerBuild>,
     /// Whether Tekton waits to be told that its Secrets are there.
     pub held: bool,
     /// The Secrets that it mounts, by workspace.
     pub secrets: BTreeMap<String, String>,
+    /// A digest of the Secrets that the build named when it was made.
+    pub credentials: Option<String>,
     /// Its TaskRun.
     pub task_run: Option<String>,
     /// The digest of the base image, if it tells one.
@@ -72,6 +82,8 @@ pub struct Run {
     pub spec: Option<String>,
     /// What says that the operator has made it with that spec.
     pub seal: Option<String>,
+    /// The digest of the layers that it has kept, if it tells one.
+    pub cache_digest: Option<String>,
     /// How it stands.
     pub outcome: RunOutcome,
 }
@@ -158,20 +170,26 @@ impl Run {
             tag: parameter(&object.data["spec"], "tag"),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             began: time("startTime"),
+            deadline: deadline(time("startTime"), &object.data["spec"]),
             ended: time("completionTime"),
             started: !status["startTime"].is_null() || condition(status).is_some(),
             stopping: object.data["spec"]["status"]
                 .as_str()
                 .is_some_and(|word| STOPS.contains(&word)),
-            superseded: annotation(SUPERSEDED_BY).is_some(),
+            superseded_by: annotation(SUPERSEDED_BY).map(|key| NewerBuild {
+                key: shortened(&key),
+                commit: annotation(SUPERSEDED_BY_COMMIT).map(|commit| shortened(&commit)),
+            }),
             held: object.data["spec"]["status"] == HELD,
             secrets: secrets(&object.data["spec"]),
+            credentials: annotation(CREDENTIALS),
             task_run: task_run(status).map(str::to_owned),
             base_digest: digest(status, BASE_RESULT),
             sbom_digest: digest(status, SBOM_RESULT),
             needs: needs::of_run(&object.data["spec"]),
             spec: is_asked.then(|| seal::hash(&object.data["spec"])),
             seal: annotation(SEAL),
+            cache_digest: digest(status, CACHE_RESULT),
             outcome: match outcome(status, image.as_deref()) {
                 RunOutcome::Built { digest } if waits => RunOutcome::Unattested { digest },
                 outcome => outcome,
@@ -181,8 +199,19 @@ impl Run {
     }
 }
 
+/// When the time of a run is over that began then.
+fn deadline(began: Option<Timestamp>, spec: &Value) -> Option<Timestamp> {
+    let limit = parse_duration(spec["timeouts"]["pipeline"].as_str()?)?;
+    began?.checked_add(limit).ok()
+}
+
 #[cfg(test)]
 impl Run {
+    /// The build for which runs of tests are stopped.
+    pub(super) fn newer() -> NewerBuild {
+        NewerBuild { key: "2".repeat(64), commit: Some("d".repeat(40)) }
+    }
+
     /// A run of `team/reviewer` in its namespace that has begun, and of which nothing else is known. For tests.
     pub(super) fn sample(outcome: RunOutcome) -> Self {
         Self {
@@ -198,18 +227,21 @@ impl Run {
             tag: None,
             created: None,
             began: None,
+            deadline: None,
             ended: None,
             started: true,
             stopping: false,
-            superseded: false,
+            superseded_by: None,
             held: false,
             secrets: BTreeMap::new(),
+            credentials: None,
             task_run: None,
             base_digest: None,
             sbom_digest: None,
             needs: Level::Baseline,
             spec: None,
             seal: None,
+            cache_digest: None,
             outcome,
         }
     }

@@ -4,14 +4,17 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
-use super::builder::builder_condition;
+use super::builder::{builder_condition, is_silent};
 use super::decide::{Builder, Decision, Found, Wait, under_way};
+use super::failure::SUPERSEDED;
 use super::history::image_of;
 use super::key::BuildKey;
+use super::layer_cache;
 use super::problem::BuildProblem;
 use super::run::{Run, RunOutcome};
 use super::signing::Unattested;
-use super::summary::Summary;
+use super::signing::refusal::PROVENANCE_REFUSED;
+use super::summary::{self, Summary};
 use super::turns::Limits;
 use crate::api::agent_build::{
     AgentBuildStatus, BuildFailure, BuildPhase, BuildRecord, BuildResult, BuildStep,
@@ -49,6 +52,8 @@ pub struct KeyFinding<'a> {
     pub key: &'a BuildKey,
     /// The namespace of the AgentBuild.
     pub home: &'a str,
+    /// Its name.
+    pub name: &'a str,
     /// Hash of the values of its parameters.
     pub parameters: Option<&'a str>,
     /// Registry and name of its image.
@@ -236,8 +241,8 @@ fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, finding: &Finding<'_>) -> bo
     let waits = reason.is_some_and(Reason::is_unknown_source);
     // What it waited for does not come while no commit wants it.
     let goes_on = reason.is_some_and(|reason| {
-        use Reason::{Building, ProvenancePending, Queued, Retrying};
-        matches!(reason, Queued | Retrying | Building | ProvenancePending)
+        use Reason::{Building, ProvenancePending, Queued, Retrying, TektonNotResponding};
+        matches!(reason, Queued | Retrying | Building | ProvenancePending | TektonNotResponding)
     });
     match finding {
         Finding::SourcePending | Finding::NotPolled => known,
@@ -253,21 +258,25 @@ fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, finding: &Finding<'_>) -> bo
 /// The summary while nothing is decided about any key. A run that is under way ends, and a key that failed is not tried again:
 /// the status keeps their phases.
 fn undecided(old: &AgentBuildStatus, reason: Reason, message: String) -> Summary {
-    let lasts = |phase: &BuildPhase| matches!(phase, BuildPhase::Building | BuildPhase::Failed);
-    let phase = old.phase.filter(|phase| old.build_key.is_some() && lasts(phase));
-    Summary::not_ready(phase.unwrap_or_default(), reason.as_str(), message)
+    Summary::not_ready(lasting(old).unwrap_or_default(), reason.as_str(), message)
+}
+
+/// The phase of the run of the key that was known last, if it lasts whatever is wanted by now.
+fn lasting(old: &AgentBuildStatus) -> Option<BuildPhase> {
+    let phase = old.phase.filter(|_| old.build_key.is_some())?;
+    let lasts = match phase {
+        BuildPhase::Building | BuildPhase::Failed => true,
+        BuildPhase::Superseded => old.pipeline_run.is_some(),
+        BuildPhase::Pending | BuildPhase::Succeeded => false,
+    };
+    lasts.then_some(phase)
 }
 
 /// The phase of the key that was known last, while its repository says nothing newer.
 fn known_phase(old: &AgentBuildStatus) -> BuildPhase {
     let is_built = old.build_key.is_some() && old.build_key == old.built_key;
-    match old.phase {
-        Some(phase @ (BuildPhase::Building | BuildPhase::Failed)) if old.build_key.is_some() => {
-            phase
-        }
-        _ if is_built => BuildPhase::Succeeded,
-        _ => BuildPhase::Pending,
-    }
+    let otherwise = if is_built { BuildPhase::Succeeded } else { BuildPhase::Pending };
+    lasting(old).unwrap_or(otherwise)
 }
 
 /// The summary of a key. Sets the fields of the new status that are about its run.
@@ -285,8 +294,8 @@ fn about_key(
             new.attempt = Some(run.attempt);
             new.last_attempted_commit.clone_from(&run.commit);
             new.steps = about.steps.to_vec();
-            new.last_handled_rebuild = about.rebuild.map(str::to_owned);
-            about_run(new, about, run)
+            layer_cache::handle_rebuild(new, about.rebuild);
+            about_run(new, about, run, now)
         }
         Decision::Keep if old.built_key.as_deref() == Some(key.as_str()) => {
             let image = old.built_image.as_deref().unwrap_or_default();
@@ -307,7 +316,7 @@ fn about_key(
         Decision::Reuse(record) => {
             let image = record.image.clone().unwrap_or_default();
             let summary = Summary::built(&image);
-            new.last_handled_rebuild = about.rebuild.map(str::to_owned);
+            layer_cache::handle_rebuild(new, about.rebuild);
             new.built_image = Some(image);
             new.base_digest.clone_from(&record.base_digest);
             new.sbom_digest.clone_from(&record.sbom_digest);
@@ -317,7 +326,7 @@ fn about_key(
         }
         Decision::Found(Found { image, commit }) => {
             new.built_image = Some(image.clone());
-            new.last_handled_rebuild = about.rebuild.map(str::to_owned);
+            layer_cache::handle_rebuild(new, about.rebuild);
             // The proof does not name them.
             (new.base_digest, new.sbom_digest) = (None, None);
             new.built_key = Some(key.to_string());
@@ -327,6 +336,7 @@ fn about_key(
                 key: key.to_string(),
                 result: BuildResult::Succeeded,
                 commit: Some(commit.clone()),
+                superseded_by: None,
                 image: Some(image.clone()),
                 base_digest: None,
                 sbom_digest: None,
@@ -359,15 +369,16 @@ fn about_key(
             Summary::begins(Reason::Queued, message)
         }
         Decision::Supersede(run) | Decision::Wait(Wait::Behind(run)) => {
-            let commit = short(run.commit.as_deref());
-            let what = if matches!(decision, Decision::Supersede(_)) || run.stopping {
-                "stops"
-            } else {
-                "ends"
-            };
-            let name = run.title(about.home);
+            let stops = matches!(decision, Decision::Supersede(_)) || run.stopping;
+            let is_newer =
+                matches!(decision, Decision::Supersede(_)) || run.superseded_by.is_some();
+            let what = if stops { "stops" } else { "ends" };
+            let (commit, name) = (short(run.commit.as_deref()), run.title(about.home));
             let message = format!("waiting until PipelineRun {name} of commit {commit} {what}");
-            Summary::begins(Reason::Queued, message)
+            let begins = Summary::begins(Reason::Queued, message);
+            // The newest build that there is was stopped; the wanted one has no run and no place in the queue.
+            let phase = if stops && is_newer { BuildPhase::Superseded } else { begins.phase };
+            Summary { phase, ..begins }
         }
         Decision::Wait(Wait::Pod(pod)) => {
             new.queued_at = since;
@@ -383,13 +394,13 @@ fn about_key(
             let message = format!("it is tried again at {at:.0}: {why}");
             Summary::begins(Reason::Retrying, message)
         }
-        Decision::Wait(Wait::Cancelled) => {
-            let message = "it was cancelled before it began; to build it, annotate convoke.dev/rebuild with a new value";
-            Summary::stalled(BuildPhase::Failed, "Cancelled", message.into())
-        }
+        Decision::Wait(Wait::Cancelled) => Summary::cancelled(about.home, about.name),
         Decision::Wait(Wait::TriggerOff) => {
-            let message = "the source or the base image changed, but trigger.onCommit is false: nothing is built";
-            Summary::not_ready(BuildPhase::Pending, Reason::TriggerOff.as_str(), message.into())
+            Summary::trigger_off(old.built_image.is_some(), about.home, about.name)
+        }
+        Decision::Wait(Wait::Pending(run)) => {
+            new.queued_at = since;
+            Summary::begins(Reason::Queued, summary::pending(&run.title(about.home)))
         }
         Decision::Wait(Wait::NoBuilder) => {
             let message = "a build waits until Tekton is there";
@@ -405,12 +416,26 @@ fn short(commit: Option<&str>) -> String {
 }
 
 /// The summary of a run. Sets the image in the new status when the run has built one.
-fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> Summary {
+fn about_run(
+    new: &mut AgentBuildStatus,
+    about: &KeyFinding<'_>,
+    run: &Run,
+    now: Timestamp,
+) -> Summary {
     let KeyFinding { key, repository, failure, .. } = about;
     let (commit, name) = (short(run.commit.as_deref()), run.title(about.home));
     match &run.outcome {
         RunOutcome::Running => {
             let stops = matches!(about.decision, Decision::Cancel(_)) || run.stopping;
+            if is_silent(run, now) {
+                let stops = if stops { ", which was cancelled" } else { "" };
+                let message = format!(
+                    "Tekton does nothing with PipelineRun {name} of commit {commit}{stops}: does its controller run? \
+                     kubectl -n tekton-pipelines get pods"
+                );
+                let reason = Reason::TektonNotResponding.as_str();
+                return Summary::not_ready(BuildPhase::Building, reason, message);
+            }
             let message = if stops {
                 format!("PipelineRun {name} of commit {commit} was cancelled and stops")
             } else if let Some(why) = about.held_up {
@@ -421,6 +446,10 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
             Summary::not_ready(BuildPhase::Building, Reason::Building.as_str(), message)
         }
         RunOutcome::Unattested { .. } => {
+            if let Some(message) = about.unattested.refusal(run, about.home) {
+                new.failure = None;
+                return Summary::stalled(BuildPhase::Failed, PROVENANCE_REFUSED, message);
+            }
             let reason = Reason::ProvenancePending.as_str();
             Summary::not_ready(
                 BuildPhase::Building,
@@ -433,6 +462,9 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
             let message = failure.map_or(message, |failure| &failure.message);
             let message = format!("PipelineRun {name} of commit {commit} failed: {message}");
             new.failure = failure.cloned();
+            if reason == SUPERSEDED {
+                return Summary::not_ready(BuildPhase::Superseded, reason, message);
+            }
             Summary::stalled(BuildPhase::Failed, reason, message)
         }
         RunOutcome::Built { digest } => {
@@ -442,6 +474,7 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
             new.built_image = Some(image);
             new.base_digest.clone_from(&run.base_digest);
             new.sbom_digest.clone_from(&run.sbom_digest);
+            new.cache_digest.clone_from(&run.cache_digest);
             new.built_key = Some(key.to_string());
             new.last_built_commit.clone_from(&run.commit);
             new.failure = None;

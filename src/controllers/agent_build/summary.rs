@@ -54,4 +54,38 @@ impl Summary {
         let message = format!("found {image} in the registry, where an earlier build has left it");
         Self { message, ..Self::built(image) }
     }
+
+    /// The AgentBuild `name` was cancelled before it began.
+    #[must_use]
+    pub fn cancelled(namespace: &str, name: &str) -> Self {
+        let command = rebuild(namespace, name);
+        let message = format!("it was cancelled before it began; to build it: {command}");
+        Self::stalled(BuildPhase::Failed, "Cancelled", message)
+    }
+
+    /// No commit starts a build of the AgentBuild `name`. `is_built`: an image of another key is there.
+    #[must_use]
+    pub fn trigger_off(is_built: bool, namespace: &str, name: &str) -> Self {
+        let command = rebuild(namespace, name);
+        let what = if is_built {
+            "what is wanted is not what was built last"
+        } else {
+            "nothing was built yet"
+        };
+        let message = format!("{what}, and trigger.onCommit is false; to build it: {command}");
+        Self::not_ready(BuildPhase::Pending, Reason::TriggerOff.as_str(), message)
+    }
+}
+
+/// The command that builds an AgentBuild whatever was built before.
+fn rebuild(namespace: &str, name: &str) -> String {
+    format!("convoke rebuild build/{name} -n {namespace}")
+}
+
+/// What is said of a run that this operator has not made, and that Tekton may not begin with.
+#[must_use]
+pub fn pending(run: &str) -> String {
+    format!(
+        "PipelineRun {run} was made and has not begun: if no other operator lets it begin, it is made anew within a minute"
+    )
 }

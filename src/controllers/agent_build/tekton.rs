@@ -118,6 +118,10 @@ impl Tekton {
                         tracing::info!("Tekton is there: builds can run");
                         self.state.send_replace(TektonState::Available(watching.store.clone()));
                         changed();
+                        // Also those of AgentBuilds that are gone: no other event looks after them.
+                        for key in owners.with_runs(&watching.store) {
+                            queue.add(key);
+                        }
                     }
                     continue;
                 }

@@ -40,12 +40,14 @@ pub const URL_RESULT: &str = "IMAGE_URL";
 pub const BASE_RESULT: &str = "BASE_DIGEST";
 /// The result that names the digest of the list of packages that is attached to the image.
 pub const SBOM_RESULT: &str = "SBOM_DIGEST";
+/// The result that names the digest of the layers that were kept.
+pub const CACHE_RESULT: &str = "CACHE_DIGEST";
 
 /// The result in which a step tells why it refuses an image, as one line.
 pub const FINDING_RESULT: &str = "FINDING";
 
 /// Parameters whose values come from the AgentBuild and its commit. A TaskSpec gets those that it declares.
-pub const FROM_SPEC: [(&str, ParameterType); 17] = [
+pub const FROM_SPEC: [(&str, ParameterType); 21] = [
     ("repo-url", ParameterType::Text),
     ("revision", ParameterType::Text),
     ("subfolder", ParameterType::Text),
@@ -58,11 +60,15 @@ pub const FROM_SPEC: [(&str, ParameterType); 17] = [
     ("build-args", ParameterType::List),
     ("strategy", ParameterType::Text),
     ("base-image", ParameterType::Text),
+    ("base-images", ParameterType::List),
     ("append-into", ParameterType::Text),
     ("append-command", ParameterType::List),
     ("append-user", ParameterType::Text),
     ("append-lock-file", ParameterType::Text),
     ("append-platform", ParameterType::Text),
+    ("layer-cache", ParameterType::Text),
+    ("cache-tag", ParameterType::Text),
+    ("cache-digest", ParameterType::Text),
 ];
 
 /// The parameter for Convoke's own image. Unless the template sets it, it is the image of the operator.

@@ -4,13 +4,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::owners::Owners;
 use super::run::Run;
 use crate::cluster::store::{Key, Store};
+
+/// How long a build keeps its place while it is not known whether it still waits for its turn: after a restart, until the first poll of its source.
+const DOUBT: Duration = Duration::from_secs(10);
 
 /// How many builds run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +36,8 @@ pub struct Turns {
 #[derive(Default)]
 struct State {
     waiting: HashMap<Key, Timestamp>,
+    /// Those of them of which that is not known, and since when.
+    doubtful: HashMap<Key, Instant>,
     /// Their PipelineRuns are being created.
     starting: HashSet<Key>,
 }
@@ -39,11 +46,15 @@ struct State {
 pub struct Starting {
     turns: Arc<Turns>,
     key: Key,
+    since: Timestamp,
 }
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        self.turns.state.lock().starting.remove(&self.key);
+        let mut state = self.turns.state.lock();
+        state.starting.remove(&self.key);
+        // It has its place until a reconcile ends with something else: its PipelineRun may not have been made.
+        state.waiting.entry(self.key.clone()).or_insert(self.since);
     }
 }
 
@@ -63,29 +74,40 @@ impl Turns {
     /// What the status of a build says: since when it waits.
     pub fn note(&self, key: &Key, since: Option<Timestamp>) {
         let mut state = self.state.lock();
+        state.doubtful.remove(key);
         match since {
             Some(since) => state.waiting.insert(key.clone(), since),
             None => state.waiting.remove(key),
         };
     }
 
+    /// It is not known whether a build still waits. It keeps its place for ten seconds, and does not hold up others for longer.
+    pub fn doubt(&self, key: &Key, now: Instant) {
+        let mut state = self.state.lock();
+        if state.waiting.contains_key(key) {
+            state.doubtful.entry(key.clone()).or_insert(now);
+        }
+    }
+
     /// Takes the turn of a build that waits, if it is its turn.
     #[must_use]
     pub fn take(self: &Arc<Self>, key: &Key, runs: &Store<Run>) -> Option<Starting> {
         let mut state = self.state.lock();
+        state.forget_doubtful(Instant::now());
         let running = self.running(&state, runs);
         if !next(&state.waiting, &running, self.limits).contains(key) {
             return None;
         }
-        state.waiting.remove(key);
+        let since = state.waiting.remove(key)?;
         state.starting.insert(key.clone());
-        Some(Starting { turns: self.clone(), key: key.clone() })
+        Some(Starting { turns: self.clone(), key: key.clone(), since })
     }
 
     /// The builds whose turn it is.
     #[must_use]
     pub fn next(&self, runs: &Store<Run>) -> Vec<Key> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.forget_doubtful(Instant::now());
         if state.waiting.is_empty() {
             return Vec::new();
         }
@@ -106,6 +128,20 @@ impl Turns {
             state.starting.iter().filter(|key| !all.contains(key)).cloned().collect();
         all.extend(more);
         all
+    }
+}
+
+impl State {
+    /// Takes the place of those of whom nothing was known for too long.
+    fn forget_doubtful(&mut self, now: Instant) {
+        let (waiting, doubtful) = (&mut self.waiting, &mut self.doubtful);
+        doubtful.retain(|key, since| {
+            let keeps = now.saturating_duration_since(*since) < DOUBT;
+            if !keeps {
+                waiting.remove(key);
+            }
+            keeps
+        });
     }
 }
 

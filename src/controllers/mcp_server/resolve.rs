@@ -10,7 +10,7 @@ use crate::cluster::store::Key;
 use crate::controllers::children::live_deployment;
 use crate::controllers::defaults::Defaults;
 use crate::controllers::discovery::Told;
-use crate::controllers::workload::built_image::BuiltImage;
+use crate::controllers::workload::built_image::{BuiltImage, missing};
 use crate::controllers::workload::serving::{Place, Serving};
 
 /// What an MCPServer refers to.
@@ -37,8 +37,12 @@ pub fn resolve(
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let name = server.metadata.name.as_deref().unwrap_or_default();
     let uid = server.metadata.uid.as_deref().unwrap_or_default();
+    let mut missing_build = None;
     let of = server.spec.build_ref.as_ref().map(|build| {
         let entry = stores.agent_builds.get(&Key::new(namespace, &build.name));
+        if entry.is_none() {
+            missing_build = Some(missing(&build.name, &stores.agent_builds.names(namespace)));
+        }
         let built = entry.and_then(|entry| entry.value.object()?.status.clone()?.built_image);
         let live = live_deployment(children, uid, &Key::new(namespace, child_name(name)));
         let has_pods = server.spec.replicas != Some(0);
@@ -48,6 +52,6 @@ pub fn resolve(
     let image = image(server, built.as_deref(), defaults);
     let place = if server.spec.remote.is_some() { Place::Elsewhere } else { Place::Pods };
     let is_held = waiting_for.is_some() && image.is_none();
-    let serving = Serving { place, waiting_for_build: waiting_for, is_held };
+    let serving = Serving { place, waiting_for_build: waiting_for, missing_build, is_held };
     Resolved { image, image_build: build, serving, told: None }
 }

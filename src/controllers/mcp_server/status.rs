@@ -12,6 +12,7 @@ use crate::controllers::defaults::Defaults;
 use crate::controllers::discovery::failure::nobody_confirms;
 use crate::controllers::discovery::tools::TOOLS_DISCOVERED;
 use crate::controllers::reason::Reason;
+use crate::controllers::workload::built_image::unresolved;
 use crate::controllers::workload::outcome::Applied;
 use crate::controllers::workload::serving::{Place, judge};
 
@@ -40,8 +41,9 @@ pub fn status(
     };
     match &serving.waiting_for_build {
         Some(build) => {
-            let text = format!("AgentBuild {build} has built no image yet");
-            set("False", Reason::WaitingForBuild.as_str(), &text);
+            let missing = serving.missing_build.as_deref();
+            let reason = missing.map_or(Reason::WaitingForBuild.as_str(), |_| "BuildMissing");
+            set("False", reason, &unresolved(build, missing));
         }
         None if serving.place == Place::Elsewhere => {
             conditions::remove(&mut list, "ImageResolved");

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::pod_template::image_of;
 use crate::api::keys;
+use convoke_core::text::nearest;
 
 /// The image of an object with a `buildRef`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,11 +59,31 @@ pub fn with_build(mut meta: ObjectMeta, build: Option<&str>) -> ObjectMeta {
     meta
 }
 
-/// Why nothing is rolled out, for people. `runs` says whether pods of an earlier spec are there.
+/// An AgentBuild that is not there, for people. `names` are those of the AgentBuilds of the namespace.
 #[must_use]
-pub fn waiting(build: &str, runs: bool) -> String {
-    let earlier = if runs { ", which has no image; the pods of the earlier spec stay" } else { "" };
-    format!("Waiting for AgentBuild {build}{earlier}")
+pub fn missing(build: &str, names: &[String]) -> String {
+    let near = nearest(build, names.iter().map(String::as_str));
+    let near = near.map(|near| format!(": did you mean {near}?")).unwrap_or_default();
+    format!("there is no AgentBuild {build} in this namespace{near}")
+}
+
+/// Why the image of a build is not known, for people: what `missing` says, or that there is none yet.
+#[must_use]
+pub fn unresolved(build: &str, missing: Option<&str>) -> String {
+    let no_image = || format!("AgentBuild {build} has built no image yet");
+    missing.map_or_else(no_image, str::to_owned)
+}
+
+/// Why nothing is rolled out, for people. `missing` says that the build is not there, and `runs` whether pods of an earlier spec are.
+#[must_use]
+pub fn waiting(build: &str, missing: Option<&str>, runs: bool) -> String {
+    let stay = "the pods of the earlier spec stay";
+    match (missing, runs) {
+        (Some(missing), true) => format!("Waiting: {missing}; {stay}"),
+        (Some(missing), false) => format!("Waiting: {missing}"),
+        (None, true) => format!("Waiting for AgentBuild {build}, which has no image; {stay}"),
+        (None, false) => format!("Waiting for AgentBuild {build}"),
+    }
 }
 
 #[cfg(test)]
@@ -78,6 +99,21 @@ mod tests {
         let mut live: Deployment = serde_json::from_value(live).expect("Deployment");
         live.metadata = with_build(live.metadata, build);
         live
+    }
+
+    #[test]
+    fn a10_a_build_that_is_not_there_is_told_with_the_name_that_may_be_meant() {
+        let names = ["reviewer".to_owned(), "other".to_owned()];
+        let text = missing("reviewr", &names);
+        let expected = "there is no AgentBuild reviewr in this namespace: did you mean reviewer?";
+        assert_eq!(text, expected);
+        assert_eq!(missing("crash", &names), "there is no AgentBuild crash in this namespace");
+        assert_eq!(unresolved("reviewr", Some(&text)), text);
+        assert_eq!(unresolved("other", None), "AgentBuild other has built no image yet");
+        assert_eq!(waiting("reviewr", Some(&text), false), format!("Waiting: {text}"));
+        let runs = waiting("reviewr", Some(&text), true);
+        assert_eq!(runs, format!("Waiting: {text}; the pods of the earlier spec stay"));
+        assert_eq!(waiting("other", None, false), "Waiting for AgentBuild other");
     }
 
     #[test]

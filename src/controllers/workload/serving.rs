@@ -28,6 +28,8 @@ pub struct Serving {
     pub place: Place,
     /// The AgentBuild that has no image.
     pub waiting_for_build: Option<String>,
+    /// That this AgentBuild is not there, for people.
+    pub missing_build: Option<String>,
     /// Whether nothing is rolled out until that build has one.
     pub is_held: bool,
 }
@@ -85,7 +87,8 @@ fn decide_phase(serving: &Serving, applied: &Applied) -> (Phase, &'static str, S
         },
         _ => {
             let build = serving.waiting_for_build.as_deref().unwrap_or_default();
-            let message = waiting(build, applied.observed.is_some());
+            let message =
+                waiting(build, serving.missing_build.as_deref(), applied.observed.is_some());
             (Phase::Waiting, Reason::WaitingForBuild.as_str(), message)
         }
     }

@@ -6,7 +6,8 @@ use crate::api::Kind;
 use crate::api::agent_build::AgentBuildSpec;
 use crate::git::{GitError, Snapshot};
 use crate::sync::commit::desired::DesiredSet;
-use crate::sync::commit::source_at::SourceAt;
+use crate::sync::commit::source_at::{DockerfileAt, SourceAt, followed_dockerfile};
+use convoke_core::dockerfile::MAX_BYTES;
 
 /// The source of each AgentBuild of a commit, with the tree ids of the folders that it names in this repository. Without a snapshot, only those
 /// that are built from another repository.
@@ -24,11 +25,12 @@ pub(in crate::sync) fn build_sources(
         let Some(spec) = want.definition.canonical_spec.get::<AgentBuildSpec>() else {
             continue;
         };
-        let (mut subfolder_tree, mut paths) = (None, BTreeMap::new());
+        let (mut subfolder_tree, mut paths, mut dockerfile) = (None, BTreeMap::new(), None);
         // What is built from another repository has nothing here that counts but its definition.
         if spec.source.git.is_none() {
             let Some(snapshot) = snapshot else { continue };
             subfolder_tree = tree_id(snapshot, &spec.source.subfolder)?;
+            dockerfile = dockerfile_of(snapshot, &spec);
             for path in spec.trigger.paths {
                 let tree = tree_id(snapshot, &path)?;
                 paths.insert(path, tree);
@@ -40,11 +42,21 @@ pub(in crate::sync) fn build_sources(
             commit: commit.to_owned(),
             subfolder_tree,
             paths,
+            dockerfile,
+            base_images: BTreeMap::new(),
             applied: Some(want.applied.clone()),
         };
         builds.push((id.name.clone(), source));
     }
     Ok(builds)
+}
+
+/// The Dockerfile of a build, if its base images are to be followed.
+#[must_use]
+pub fn dockerfile_of(snapshot: &Snapshot, spec: &AgentBuildSpec) -> Option<DockerfileAt> {
+    let path = followed_dockerfile(spec)?;
+    let content = snapshot.file(&path, MAX_BYTES);
+    Some(DockerfileAt::new(path, content.as_deref().map_err(Clone::clone)))
 }
 
 /// The id of the object at a path that a definition names. A path that no tree may have counts as missing: then only this build

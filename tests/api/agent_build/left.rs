@@ -135,3 +135,52 @@ async fn b5_a_finalizer_that_cannot_be_removed_is_told_and_builds_go_on() {
     assert!(team.finalizers("reviewer").await.is_empty());
     drop(controller);
 }
+
+#[tokio::test]
+async fn b5_runs_of_an_agent_build_that_is_gone_are_removed_when_tekton_is_served_late() {
+    let cluster = Cluster::exclusive().await;
+    install_templates(&cluster);
+    install_tekton(&cluster);
+    let team = Team::new(&cluster).await;
+    let there = team.in_namespace(&cluster.namespace("builds").await);
+    team.let_hold();
+    let controller = team.start_in(Some(&there.namespace));
+    team.apply_build("reviewer", &json!({}));
+    team.commit(&controller, "reviewer", '1', Some('a'));
+    team.runs_elsewhere("reviewer", &there).await;
+    drop(controller);
+    strip(&team, "reviewer").await;
+
+    // The next operator works for a while before it knows of any run.
+    serve(&team, false).await;
+    let controller = team.start_in(Some(&there.namespace));
+    team.apply_build("barrier", &json!({}));
+    let is_missing = |s: &AgentBuildStatus| {
+        condition(s, "BuilderAvailable") == Some(("False", "TektonNotInstalled"))
+    };
+    team.commit(&controller, "barrier", '1', Some('a'));
+    team.until("barrier", "the operator works", is_missing).await;
+    serve(&team, true).await;
+    eventually(3 * SOON, "what is nobody's is removed", || async {
+        let left =
+            there.runs_api().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+        let of = |run: &&DynamicObject| run.labels()["convoke.dev/name"] == "reviewer";
+        let names: Vec<_> = left.iter().filter(of).map(ResourceExt::name_any).collect();
+        if names.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
+    })
+    .await;
+    drop(controller);
+}
+
+/// Has the API server serve `v1` of PipelineRuns, or not. They stay.
+async fn serve(team: &Team<'_>, served: bool) {
+    let api: Api<CustomResourceDefinition> = Api::all(team.client.clone());
+    let definition = api.get("pipelineruns.tekton.dev").await.expect("a definition");
+    let at = definition.spec.versions.iter().position(|version| version.name == "v1");
+    let at = at.expect("v1");
+    let patch =
+        json!([{"op": "replace", "path": format!("/spec/versions/{at}/served"), "value": served}]);
+    let patch: json_patch::Patch = serde_json::from_value(patch).expect("a patch");
+    let (patch, params) = (Patch::<()>::Json(patch), PatchParams::default());
+    api.patch("pipelineruns.tekton.dev", &params, &patch).await.expect("patched");
+}

@@ -15,7 +15,11 @@ impl Team<'_> {
         let name = format!("{run}-pod");
         let pod = json!({
             "metadata": {"name": name, "labels": {"tekton.dev/pipelineRun": run, "tekton.dev/taskRun": run}},
-            "spec": {"automountServiceAccountToken": false, "containers": [{"name": "step-push", "image": "x"}]},
+            // Somebody has put a sidecar of a service mesh into it.
+            "spec": {
+                "automountServiceAccountToken": false, "restartPolicy": "Never",
+                "containers": [{"name": "step-push", "image": "x"}, {"name": "istio-proxy", "image": "x"}],
+            },
         });
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
         eventually(SOON, "the namespace takes pods", || async {
@@ -30,9 +34,14 @@ impl Team<'_> {
     }
 
     async fn phase(&self, pod: &str, phase: &str) {
-        let patch = json!({"status": {"phase": phase}});
+        self.say(pod, json!({"phase": phase})).await;
+    }
+
+    /// What the node says of a pod.
+    async fn say(&self, pod: &str, status: Value) {
+        let patch = json!({ "status": status });
         let params = PatchParams::default();
-        self.pods().patch_status(pod, &params, &Patch::Merge(&patch)).await.expect("a phase");
+        self.pods().patch_status(pod, &params, &Patch::Merge(&patch)).await.expect("a status");
     }
 
     /// What Tekton says of a run that was cancelled so many seconds ago.
@@ -99,9 +108,26 @@ async fn b7_the_next_run_waits_for_the_pod_of_a_stopped_one_that_could_push_its_
     let of = |run: &&DynamicObject| run.labels()["convoke.dev/name"] == "fixed";
     assert_eq!(runs.iter().filter(of).count(), 1, "its run is the one that was stopped");
 
-    // It has ended after all.
-    team.phase(&pod, "Failed").await;
+    // Its step has ended after all, and the sidecar goes on.
+    let of = |name: &str, state: Value| json!({"name": name, "state": state, "image": "x", "imageID": "", "ready": false, "restartCount": 0});
+    let states = json!([
+        of("step-push", json!({"terminated": {"exitCode": 1}})),
+        of("istio-proxy", json!({"running": {}})),
+    ]);
+    team.say(&pod, json!({ "containerStatuses": states })).await;
     team.touch("fixed");
-    team.until("fixed", "the next run begins", second).await;
+    let run = team.until("fixed", "the next run begins", second).await.pipeline_run;
+
+    // A pod that has ended is not asked for.
+    let run = run.expect("a run");
+    let pod = team.pod_of(&run).await;
+    team.cancelled(&run, 1).await;
+    team.commit_all(&controller, &all, '3', Some('c'), None);
+    let waits = move |s: &AgentBuildStatus| s.message.as_deref().is_some_and(|m| m.contains(&pod));
+    team.until("fixed", "it waits for the pod", waits).await;
+    team.phase(&format!("{run}-pod"), "Failed").await;
+    team.touch("fixed");
+    let third = |s: &AgentBuildStatus| s.last_attempted_commit == Some("3".repeat(40));
+    team.until("fixed", "the next run begins", third).await;
     drop(controller);
 }

@@ -126,7 +126,7 @@ async fn b1_d2_a_plan_says_what_the_pipelines_of_the_operator_build_and_what_an_
     note: whether AgentBuild/dev is built is not known: it was built with other templates than those of this program
     note: whether AgentBuild/ours is built is not known: the template cannot be used: no ConfigMap pipeline-template-ours in TEAM or this program
     note: whether AgentBuild/preprod is built is not known: the template cannot be used: template preprod needs a value for parameter vulnerability-database-image
-    note: pipeline templates of convoke-system are not known here, and those of this program are taken: cannot get the ConfigMaps pipeline-template-dev, convoke-step-clone, convoke-step-verify and 11 more: configmaps "pipeline-template-dev" is forbidden: User "system:serviceaccount:TEAM:reader" cannot get resource "configmaps" in API group "" in the namespace "convoke-system"
+    note: pipeline templates of convoke-system are not known here, and those of this program are taken: cannot get the ConfigMaps pipeline-template-dev, convoke-step-clone, convoke-step-verify and 13 more: configmaps "pipeline-template-dev" is forbidden: User "system:serviceaccount:TEAM:reader" cannot get resource "configmaps" in API group "" in the namespace "convoke-system"
     "#);
     // The shipped right opens the shipped ones.
     cluster.kubectl(&[

@@ -24,7 +24,13 @@ pub(super) struct Stage<'c> {
 impl<'c> Stage<'c> {
     /// `None` without a registry.
     pub(super) async fn new(cluster: &'c Cluster, password: bool) -> Option<Self> {
-        let registry = Registry::start(&Kind { password, ..Kind::default() })?;
+        Self::of(cluster, &Kind { password, ..Kind::default() }).await
+    }
+
+    /// The same with a registry of this kind.
+    pub(super) async fn of(cluster: &'c Cluster, kind: &Kind<'_>) -> Option<Self> {
+        let registry = Registry::start(kind)?;
+        let password = kind.password || kind.tokens.is_some();
         install_tekton(cluster);
         install_templates(cluster);
         let login = if password {
@@ -48,6 +54,21 @@ impl<'c> Stage<'c> {
             output[key] = value.clone();
         }
         self.team.apply_build(name, &json!({ "output": output }));
+    }
+
+    /// The Secret `push` with user and password for the registry, and the rights that a build with it needs.
+    pub(super) fn push_secret(&self) {
+        let team = &self.team;
+        let user = format!("--from-literal=username={USER}");
+        let password = format!("--from-literal=password={PASSWORD}");
+        team.kubectl(&["create", "secret", "generic", "push", &user, &password]);
+        let ours = format!("http://{}/{}", self.registry.host(), team.namespace);
+        let ours = format!("convoke.dev/registries={ours}");
+        team.kubectl(&["annotate", "secret", "push", &ours]);
+        let role = ["create", "role", "push", "--verb=get", "--resource=secrets"];
+        team.kubectl(&[&role[..], &["--resource-name=push"]].concat());
+        team.bind("push", "--role=push");
+        team.bind("builds", "--clusterrole=convoke-builds");
     }
 
     pub(super) fn repository(&self, image: &str) -> String {
@@ -215,31 +236,7 @@ async fn b1_a_found_image_needs_neither_a_trigger_nor_tekton() {
     let Some(stage) = Stage::new(&cluster, true).await else { return };
     let team = &stage.team;
     // The registry asks for a password.
-    let registry = stage.registry.host();
-    team.kubectl(&[
-        "create",
-        "secret",
-        "generic",
-        "push",
-        &format!("--from-literal=username={USER}"),
-        &format!("--from-literal=password={PASSWORD}"),
-    ]);
-    team.kubectl(&[
-        "annotate",
-        "secret",
-        "push",
-        &format!("convoke.dev/registries=http://{registry}/{}", team.namespace),
-    ]);
-    team.kubectl(&[
-        "create",
-        "role",
-        "push",
-        "--verb=get",
-        "--resource=secrets",
-        "--resource-name=push",
-    ]);
-    team.bind("push", "--role=push");
-    team.bind("builds", "--clusterrole=convoke-builds");
+    stage.push_secret();
     let controller = stage.start();
     let secret = json!({"secretRef": {"name": "push"}});
     stage.apply("reviewer", "reviewer", &secret);

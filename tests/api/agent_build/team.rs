@@ -206,24 +206,30 @@ impl<'c> Team<'c> {
         applied: Option<String>,
     ) {
         let id = |digit: char| digit.to_string().repeat(40);
-        let url = URL;
+        let source = SourceAt {
+            sync: "team".into(),
+            url: URL.into(),
+            commit: id(commit),
+            subfolder_tree: tree.map(id),
+            paths: BTreeMap::new(),
+            dockerfile: None,
+            base_images: BTreeMap::new(),
+            applied,
+        };
+        self.publish(controller, names, &source);
+    }
+
+    /// The engine has read a commit with this source.
+    pub(super) fn publish(&self, controller: &Controller, names: &[String], source: &SourceAt) {
         let stores = &controller.stores.git_syncs;
         if stores.get(&Key::new(self.namespace.as_str(), "team")).is_none() {
             self.follow(controller, &json!({}));
         }
-        let source = SourceAt {
-            sync: "team".into(),
-            url: url.into(),
-            commit: id(commit),
-            subfolder_tree: tree.map(id),
-            paths: BTreeMap::new(),
-            applied,
-        };
         let sync = Key::new(self.namespace.as_str(), "team");
         let builds: Vec<_> = names.iter().map(|name| (name.clone(), source.clone())).collect();
         // With errors: what was published for the other builds stays.
         let absence = Absence::Unproven;
-        let commit = CommitBuilds { uid: SYNC, url, builds: &builds, absence };
+        let commit = CommitBuilds { uid: SYNC, url: URL, builds: &builds, absence };
         controller.sources.publish(&sync, commit, Vec::new);
     }
 

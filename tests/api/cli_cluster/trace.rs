@@ -219,7 +219,7 @@ async fn d8_a_commit_is_followed_to_the_pods_of_an_agent_without_a_build() {
     assert_eq!(run.err, format!("{there_is_none}hint: did you mean agent/helper?\n"));
     assert_eq!(blind.err, format!("{there_is_none}hint: name its namespace with -n\n"));
     assert_eq!((run.code, blind.code), (3, 3));
-    for what in ["modelapi/gpt", "build/one", "agent/"] {
+    for what in ["modelapi/gpt", "build/", "agent/"] {
         assert_eq!(convoke(&jane, &["trace", what, "-n", &team.namespace]).code, 2, "{what}");
     }
 }
@@ -287,4 +287,11 @@ async fn b6_d8_a_commit_is_followed_through_a_build_to_the_pods() {
 
     commit COMMIT runs: 1 of 1 pods ready with sha256:111111111111
     ");
+
+    // The build alone.
+    let run = convoke(&jane, &["trace", "build/one", "-n", &team.namespace]);
+    let last = run.out.lines().last();
+    let is_built = "AgentBuild one is built: sha256:111111111111; it does not come from Git";
+    assert_eq!((run.code, last), (0, Some(is_built)), "{run:?}");
+    assert!(!run.out.contains("Deployment") && run.out.contains("registry.test/team/one"));
 }

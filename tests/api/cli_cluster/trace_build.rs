@@ -15,7 +15,9 @@ const BUILD: &str = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadat
 
 /// Writes what Tekton would write of a run.
 async fn says(runs: &Api<DynamicObject>, name: &str, status: &str, reason: &str, results: Value) {
-    let patch = json!({"status": {"startTime": "2026-01-01T10:00:00Z", "results": results,
+    // A run that goes on for longer than it may is told as one with which Tekton does nothing.
+    let began = k8s_openapi::jiff::Timestamp::now().to_string();
+    let patch = json!({"status": {"startTime": began, "results": results,
         "conditions": [{"type": "Succeeded", "status": status, "reason": reason, "message": "Tasks"}]}});
     let patch = Patch::Merge(&patch);
     runs.patch_status(name, &PatchParams::default(), &patch).await.expect("a status");

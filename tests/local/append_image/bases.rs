@@ -242,5 +242,5 @@ async fn b11_a_base_image_in_another_registry_is_copied() {
     let elsewhere = password(&to.host());
     std::fs::write(elsewhere.path().join("ca.crt"), authority.pem()).expect("ca.crt");
     let run = with(&elsewhere);
-    assert!(run.code == 34 && run.err.contains("certificate is not trusted"), "{run:?}");
+    assert!(run.code == 39 && run.err.contains("certificate is not trusted"), "{run:?}");
 }

@@ -61,7 +61,7 @@ async fn b11_what_stops_an_append_has_an_exit_code_of_its_own() {
     // Nobody listens there. A base image elsewhere is never asked over plain HTTP.
     fails("localhost:1/team/base:1", 32, "cannot pull localhost:1/team/base 1: ");
     let other = host.replace("127.0.0.1", "localhost");
-    fails(&format!("{other}/team/base:1"), 34, "does it speak plain http?");
+    fails(&format!("{other}/team/base:1"), 39, "does it speak plain http?");
     let run = append(usual().path(), &base, &image, &["--tag=a", "--scratch=/nowhere"]);
     assert!(run.code == 1 && run.err.contains("the layer cannot be written"), "{run:?}");
     // And the same goes well, if nothing is wrong.

@@ -438,3 +438,24 @@ fn b3_b12_d3_templates_of_the_operator_are_its_own_and_those_of_a_namespace_are_
     );
     assert!(text.contains("refs/tags/v1"), "{text}");
 }
+
+#[test]
+fn b1_d3_render_build_names_the_base_images_that_only_the_operator_knows() {
+    let build = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: reviewer\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    registry: registry.example.com\n    image: i\n  trigger:\n    baseImage: true\n";
+    let text = "FROM python:3.13 AS one\nFROM $NOBODY\nFROM one\n";
+    let folder = repository(&[("build.yaml", build), ("image/Dockerfile", text)]);
+    let run = convoke(&["render", "build", "reviewer", path(&folder), "-o", "json"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let want = "note: image/Dockerfile, line 2: $NOBODY: NOBODY has no value\n\
+        note: the operator asks which digest docker.io/library/python:3.13 has: that is in the build key and in the parameters of a build, and not in these\n";
+    assert_eq!(run.err, want);
+    let made: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    let params = made["spec"]["params"].as_array().expect("params");
+    let bases = params.iter().find(|one| one["name"] == "base-images").expect("the parameter");
+    assert_eq!(bases["value"], serde_json::json!([]));
+
+    // Without the trigger nobody asks.
+    write(folder.path(), &[("build.yaml", &build.replace("baseImage: true", "baseImage: false"))]);
+    let run = convoke(&["render", "build", "reviewer", path(&folder)]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+}

@@ -1,5 +1,7 @@
 //! What a GitSync reads over time: the last good commit is kept, what moved is followed: G1, G3.
 
+use std::collections::BTreeMap;
+
 use convoke::api::git_sync::GitSyncSpec;
 use convoke::cluster::store::Key;
 use convoke::sync::budgets::Budgets;
@@ -304,4 +306,53 @@ async fn b2_of_a_build_from_another_repository_only_the_definition_is_told() {
     let builds = reader.builds();
     let [("other", other_source)] = builds[..] else { panic!("{builds:?}") };
     assert_eq!((&other_source.subfolder_tree, other_source.applied.is_some()), (&None, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b1_b2_the_dockerfile_of_a_commit_is_read_if_its_base_images_are_followed() {
+    let world = World::new().await;
+    let build = |name: &str, follows: bool, dockerfile: &str| {
+        format!(
+            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: {name}\nspec:\n  source:\n    gitSync: {{}}\n    subfolder: image\n  output:\n    registry: registry.example.com\n    image: i\n  dockerfile: {dockerfile}\n  trigger:\n    baseImage: {follows}\n"
+        )
+    };
+    let large = "#".repeat(300_000);
+    let all = [
+        ("a.yaml", build("follows", true, "Dockerfile")),
+        ("b.yaml", build("not", false, "Dockerfile")),
+        ("c.yaml", build("missing", true, "none")),
+        ("d.yaml", build("large", true, "large")),
+        ("image/Dockerfile", "FROM python:3.13\n".to_owned()),
+        ("image/large", large),
+    ];
+    let files: Vec<_> = all.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    let commit = world.repo.commit("main", &files);
+    let mut reader = Reader::new(&world);
+    reader.refresh().await.unwrap();
+    let builds = reader.builds();
+    let of = |name: &str| {
+        let (_, source) = builds.iter().find(|(of, _)| *of == name).expect("a build");
+        source.dockerfile.clone()
+    };
+    let follows = of("follows").expect("a Dockerfile");
+    assert_eq!(follows.path, "image/Dockerfile");
+    let bases = follows.read.expect("it is read").bases(&BTreeMap::new());
+    assert_eq!((bases.images.len(), &*bases.images[0].image), (1, "python:3.13"));
+    assert_eq!(of("not"), None);
+    let why = |name: &str| of(name).expect("an answer").read.expect_err("a reason");
+    assert_eq!(why("missing"), "the commit has no file image/none");
+    assert_eq!(why("large"), "image/large is larger than 262144 bytes");
+
+    // Of a repository of its own, nothing but that file is read.
+    let remote = world.remote();
+    let found = async |path: &str| remote.file(&commit, path.to_owned(), 1000).await.unwrap();
+    assert_eq!(found("image/Dockerfile").await.as_deref(), Ok(&b"FROM python:3.13\n"[..]));
+    for (path, why) in [
+        ("image/none", "the commit has no file image/none"),
+        ("image/large", "image/large is larger than 1000 bytes"),
+        ("image", "image is no regular file"),
+        ("../image", "the commit has no file ../image"),
+    ] {
+        assert_eq!(found(path).await, Err(why.to_owned()), "{path}");
+    }
 }

@@ -4,14 +4,18 @@
 mod attach;
 mod copies;
 mod hostile;
+mod layers;
 mod note;
 mod registry;
 mod scans;
 mod sign_in;
 pub(crate) mod stand_in;
+mod tokens;
 
 #[path = "../../support/registry.rs"]
 pub(crate) mod server;
+#[path = "../../support/tokens.rs"]
+mod token_service;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -15,7 +15,7 @@ use super::*;
 const TOTAL: Duration = Duration::from_secs(5);
 
 /// A client as the operator has it: it reaches this host because it is named.
-fn client(host: &str, login: Login) -> Client {
+pub(super) fn client(host: &str, login: Login) -> Client {
     let (name, port) = host.rsplit_once(':').expect("a port");
     let trusted = vec![Endpoint::new(name, port.parse().expect("a port"))];
     let dialler = Dialler::new(Policy::default()).trusting(trusted);
@@ -25,12 +25,12 @@ fn client(host: &str, login: Login) -> Client {
     Client::new(dialler, image, options).expect("a client")
 }
 
-fn tag(text: &str) -> Tag {
+pub(super) fn tag(text: &str) -> Tag {
     text.parse().expect("a tag")
 }
 
 /// A manifest that names only the empty blob.
-fn note(text: &str) -> Vec<u8> {
+pub(super) fn note(text: &str) -> Vec<u8> {
     let empty = json!({"mediaType": "application/vnd.oci.empty.v1+json", "size": 2, "digest": digest(b"{}")});
     let annotations = json!({"text": text});
     json!({"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": "application/vnd.test",

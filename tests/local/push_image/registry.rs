@@ -143,9 +143,11 @@ async fn b5_a_registry_with_a_certificate_of_ones_own() {
     };
     let (certificate, key) =
         (pem("CERTIFICATE", &certificate), pem("PRIVATE KEY", key.secret_der()));
-    let Some(registry) =
-        Registry::start(&Settings { tls: Some((&certificate, &key)), password: true })
-    else {
+    let Some(registry) = Registry::start(&Settings {
+        tls: Some((&certificate, &key)),
+        password: true,
+        tokens: None,
+    }) else {
         return;
     };
     let layout = Layout::usual("x");
@@ -167,14 +169,14 @@ async fn b5_a_registry_with_a_certificate_of_ones_own() {
             )
         };
         let run = with();
-        assert_eq!(run.code, 31, "{run:?}");
+        assert_eq!(run.code, 39, "{run:?}");
         assert!(
             run.err.contains("certificate is not trusted: no authority known here signed it"),
             "{run:?}"
         );
         let write = |pem: &str| std::fs::write(folder.path().join("ca.crt"), pem).expect("ca.crt");
         write(other.pem());
-        assert_eq!(with().code, 31);
+        assert_eq!(with().code, 39);
         write("no certificate");
         let run = with();
         assert!(run.code == 31 && run.err.contains("ca.crt"), "{run:?}");
@@ -183,7 +185,7 @@ async fn b5_a_registry_with_a_certificate_of_ones_own() {
         assert_eq!(run.code, 0, "{run:?}\n{}{}", registry.log(), plain.log());
     }
     // One that asks for nothing needs no config.json.
-    let open = Settings { tls: Some((&certificate, &key)), password: false };
+    let open = Settings { tls: Some((&certificate, &key)), password: false, tokens: None };
     let Some(open) = Registry::start(&open) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let image = format!("{}/team/app", open.host());
@@ -205,7 +207,7 @@ async fn b5_a_registry_with_a_certificate_of_ones_own() {
     assert!(run.code == 31 && run.err.contains("HTTP 400"), "{run:?}");
     let image = format!("{}/team/app", plain.host());
     let run = push(layout.dir.path(), &image, &["--tag", "a"]);
-    assert!(run.code == 31 && run.err.contains("does it speak plain http?"), "{run:?}");
+    assert!(run.code == 39 && run.err.contains("does it speak plain http?"), "{run:?}");
 }
 
 #[test]

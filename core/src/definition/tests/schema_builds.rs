@@ -11,11 +11,15 @@ fn b11_g10_what_does_not_go_with_append_is_refused_offline() {
         }
         findings(Kind::AgentBuild, spec)
     };
-    assert_eq!(build(json!({"buildArgs": {}, "dockerfile": "Dockerfile"})), []);
+    assert_eq!(
+        build(json!({"buildArgs": {}, "dockerfile": "Dockerfile", "layerCache": false})),
+        []
+    );
     for (change, at, code) in [
         (json!({"strategy": "Dockerfile"}), "/spec", code::RULE),
         (json!({"buildArgs": {"A": "1"}}), "/spec/buildArgs", code::RULE),
         (json!({"dockerfile": "Other"}), "/spec/dockerfile", code::RULE),
+        (json!({"layerCache": true}), "/spec/layerCache", code::RULE),
         (json!({"append": {"baseImage": "python"}}), "/spec/append/baseImage", code::RULE),
         (json!({"append": {"baseImage": "a:1", "into": "/proc"}}), "/spec/append/into", code::RULE),
         (json!({"append": {"baseImage": "a:1", "into": "app"}}), "/spec/append/into", code::VALUE),
@@ -139,4 +143,13 @@ fn b3_b4_g10_a_pipeline_that_is_not_allowed_is_refused_offline() {
     ] {
         assert_eq!(build(pipeline.clone()), [(at, code)], "{pipeline}");
     }
+}
+
+#[test]
+fn g10_b1_a_duration_without_a_unit_is_told_how_to_write_it() {
+    let spec = json!({"source": {"gitSync": {}}, "output": {"image": "a"}, "timeout": 20});
+    let all = Schemas::shared().check(Kind::AgentBuild, "x", &spec);
+    let finding = all.iter().find(|one| one.pointer == "/spec/timeout").expect("a finding");
+    assert_eq!(finding.code, code::TYPE);
+    assert_eq!(finding.hint.as_deref(), Some("a duration has a unit (ms, s, m, h): write 20m"));
 }

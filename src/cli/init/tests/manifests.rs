@@ -102,10 +102,13 @@ fn d7_secrets_are_opened_to_the_operator_only_for_model_keys() {
 }
 
 #[test]
-fn d7_credentials_are_copied_only_for_builds() {
-    let builds = "RoleBinding/convoke-builds".to_owned();
-    assert!(!objects(&rendered(&USUAL)).contains(&builds));
-    assert!(objects(&rendered(&Change { builds: true, ..USUAL })).contains(&builds));
+fn d7_credentials_are_copied_and_logs_are_read_only_for_builds() {
+    let without = objects(&rendered(&USUAL));
+    let with = objects(&rendered(&Change { builds: true, ..USUAL }));
+    for name in ["convoke-builds", "convoke-build-logs"] {
+        let binding = format!("RoleBinding/{name}");
+        assert!(!without.contains(&binding) && with.contains(&binding), "{without:?} {with:?}");
+    }
 }
 
 #[test]

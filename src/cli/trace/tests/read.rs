@@ -159,3 +159,19 @@ async fn d8_an_object_that_is_not_there_is_told_with_the_nearest_name() {
         assert_eq!((failure.code, failure.hint.as_deref()), (CLUSTER, Some(hint)));
     }
 }
+
+#[tokio::test]
+async fn d8_a_build_alone_is_traced_to_its_run() {
+    let workload = Workload { kind: Kind::AgentBuild, name: "b".to_owned() };
+    let mut answers = answers();
+    let owner = json!({"convoke.dev/owner": "sync/team/main/AgentBuild/team/b"});
+    let found = answers.iter_mut().find(|(known, _)| *known == BUILD).expect("one");
+    found.1["metadata"]["namespace"] = "team".into();
+    found.1["metadata"]["annotations"] = owner;
+    let trace = trace(&connection(&answers), &workload).await.expect("a trace");
+    assert!(trace.is_of_build());
+    let sync = trace.git_sync.as_ref().and_then(Seen::known).expect("a GitSync");
+    assert_eq!(sync.applied.as_deref(), Some(COMMIT));
+    assert_eq!(state(&trace), Some("failed (PipelineRunTimeout)"));
+    assert_eq!(trace.pods.known().map(Vec::len), Some(0));
+}

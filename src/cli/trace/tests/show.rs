@@ -97,3 +97,14 @@ fn d8_ages_are_in_their_largest_unit() {
     let of = |seconds: i64| age(Timestamp::UNIX_EPOCH, Timestamp::new(seconds, 0).expect("a time"));
     assert_eq!([0, 59, 60, 3599, 3600, 86_400 * 3].map(of), ["0s", "59s", "1m", "59m", "1h", "3d"]);
 }
+
+#[test]
+fn d8_a_build_alone_has_no_rows_of_pods() {
+    let mut trace = runs();
+    trace.object.kind = crate::api::Kind::AgentBuild;
+    let text = shown(&trace);
+    let stages: Vec<_> = text.lines().take_while(|line| !line.is_empty()).collect();
+    let stages: Vec<_> = stages.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(stages, ["STAGE", "GitSync", "AgentBuild", "image"]);
+    assert!(text.contains("team/reviewer.yaml:3; key 0123456789; PipelineRun"), "{text}");
+}

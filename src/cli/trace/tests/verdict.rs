@@ -281,6 +281,16 @@ fn d8_the_first_stage_that_holds_the_newest_commit_is_told() {
             },
         ),
         (
+            "Tekton does nothing",
+            Some(AgentBuild),
+            "commit 1a2b3c4 does not run yet: AgentBuild reviewer waits (TektonNotResponding): gone => kubectl -n tekton-pipelines get pods",
+            &|trace| {
+                let build = build(trace);
+                build.phase = "Building".into();
+                build.ready = ready("False", "TektonNotResponding", "gone");
+            },
+        ),
+        (
             "its provenance is missing",
             Some(AgentBuild),
             "commit 1a2b3c4 does not run yet: AgentBuild reviewer waits (ProvenancePending): denied => kubectl -n team describe agentbuild reviewer",
@@ -288,6 +298,16 @@ fn d8_the_first_stage_that_holds_the_newest_commit_is_told() {
                 let build = build(trace);
                 build.phase = "Building".into();
                 build.ready = ready("False", "ProvenancePending", "denied");
+            },
+        ),
+        (
+            "its provenance is refused",
+            Some(AgentBuild),
+            "commit 1a2b3c4 does not run yet: AgentBuild reviewer failed (ProvenanceRefused): no seal => convoke rebuild build/reviewer -n team",
+            &|trace| {
+                let build = build(trace);
+                build.phase = "Failed".into();
+                build.ready = ready("False", "ProvenanceRefused", "no seal");
             },
         ),
         (
@@ -453,4 +473,27 @@ fn d8_what_may_not_be_read_holds_nothing_and_is_told_when_it_matters() {
             },
         ),
     ]);
+}
+
+#[test]
+fn d8_of_a_build_alone_the_commit_and_the_build_are_judged() {
+    let told = |change: &dyn Fn(&mut Trace)| {
+        let mut trace = runs();
+        (trace.object.kind, trace.deployment) =
+            (Kind::AgentBuild, Seen::Missing { missing: String::new() });
+        change(&mut trace);
+        let verdict = verdict(&trace);
+        (verdict.runs, verdict.stuck_at, verdict.message)
+    };
+    let (is_built, stuck_at, text) = told(&|_| ());
+    assert_eq!((is_built, stuck_at), (Some(true), None));
+    assert_eq!(text, "commit 1a2b3c4 is built: sha256:111111111111");
+    let (is_built, stuck_at, text) = told(&|trace| {
+        let Some(Seen::Known(build)) = &mut trace.build else { panic!("a build") };
+        build.phase = "Pending".into();
+        build.ready = ready("False", "UnknownParameter", "p");
+    });
+    assert_eq!((is_built, stuck_at), (Some(false), Some(Stage::AgentBuild)));
+    let why = "AgentBuild reviewer waits (UnknownParameter): p";
+    assert_eq!(text, format!("commit 1a2b3c4 is not built yet: {why}"));
 }

@@ -397,11 +397,14 @@ fn a10_a_build_that_has_lost_its_image_does_not_stop_what_runs() {
         json!({"modelAPI": {"name": "m"}, "buildRef": {"name": "b"}, "waitForDependencies": false}),
     );
     world.deploy(&agent);
+    assert_eq!(world.resolve(&agent).missing_build, None);
     world.stores.agent_builds.deleted(&Key::new("team", "b"), "u-b");
     let resolved = world.resolve(&agent);
     assert_eq!(resolved.image.as_deref(), Some("r/team/a@sha256:1"));
     assert_eq!(resolved.waiting_for_build.as_deref(), Some("b"));
     assert_eq!(resolved.held_for_build(), None);
+    let text = "there is no AgentBuild b in this namespace";
+    assert_eq!(resolved.missing_build.as_deref(), Some(text));
 }
 
 #[test]

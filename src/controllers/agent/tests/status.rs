@@ -264,6 +264,11 @@ fn a10_an_agent_whose_build_has_no_image_is_not_ready_though_pods_of_before_run(
     assert_eq!(status.message.as_deref(), Some(text));
     let first = of(&agent, &waits, &nothing());
     assert_eq!(first.message.as_deref(), Some("Waiting for AgentBuild b"));
+    let text = "there is no AgentBuild b in this namespace";
+    let missing = Resolved { missing_build: Some(text.into()), ..waits.clone() };
+    let status = of(&agent, &missing, &nothing());
+    assert_eq!(status.message, Some(format!("Waiting: {text}")));
+    assert_eq!(shown(&status, "ImageResolved"), Some(("False", "BuildMissing")));
     // What runs was made by this build: it goes on.
     let lost = Resolved { waiting_for_build: Some("b".into()), ..resolved() };
     let status = of(&agent, &lost, &available());

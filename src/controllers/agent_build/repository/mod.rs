@@ -27,7 +27,7 @@ use crate::git::Wake;
 use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker::{Next, Reconciler, jitter};
-use crate::sync::commit::source_at::SourceAt;
+use crate::sync::commit::source_at::{SourceAt, followed_dockerfile};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::credentials::Access;
 use crate::sync::newest::{Newest, Shares, remove_unused};
@@ -69,6 +69,8 @@ pub struct Place {
     reference: GitRef,
     subfolder: String,
     paths: Vec<String>,
+    /// The Dockerfile, if its base images are to be followed.
+    dockerfile: Option<String>,
 }
 
 impl Place {
@@ -103,6 +105,7 @@ impl Poll {
             reference: reference.clone().unwrap_or_default(),
             subfolder: spec.source.subfolder.clone(),
             paths: spec.trigger.paths.clone(),
+            dockerfile: followed_dockerfile(spec),
         };
         let time = |text: &str| parse_duration(text).unwrap_or(ONE_MINUTE);
         Some(Self { place, interval: time(interval), timeout: time(timeout) })

@@ -1,5 +1,6 @@
 //! One poll of one build: its credentials, the newest commit of its ref, and the ids of its trees.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -7,10 +8,11 @@ use tokio::time::Instant;
 use super::{Parts, Place, Poll};
 use crate::cluster::store::Key;
 use crate::git::{GitError, Remote, Revision};
-use crate::sync::commit::source_at::SourceAt;
+use crate::sync::commit::source_at::{DockerfileAt, SourceAt};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::credentials::Cached;
 use crate::sync::newest::{Fetched, Newest, Trace, Wanted};
+use convoke_core::dockerfile::MAX_BYTES;
 
 /// What a poll has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,12 +189,21 @@ async fn read(remote: &Remote, revision: &Revision, place: &Place) -> Result<Sou
     };
     let mut ids = ids.into_iter();
     let subfolder_tree = ids.next().flatten();
+    let dockerfile = match &place.dockerfile {
+        Some(path) => {
+            let content = remote.file(&revision.commit, path.clone(), MAX_BYTES).await?;
+            Some(DockerfileAt::new(path.clone(), content.as_deref().map_err(Clone::clone)))
+        }
+        None => None,
+    };
     Ok(SourceAt {
         sync: String::new(),
         url: place.url.clone(),
         commit: revision.commit.clone(),
         subfolder_tree,
         paths: place.paths.iter().cloned().zip(ids).collect(),
+        dockerfile,
+        base_images: BTreeMap::new(),
         applied: None,
     })
 }

@@ -7,6 +7,7 @@ use kube::api::{Api, DynamicObject};
 use tokio::time::Instant;
 
 use super::dsse;
+use super::refusal::refusal;
 use super::secret;
 use super::statement::{self, Asked, PREDICATE, PipelineOf};
 use super::tries::Tries;
@@ -53,8 +54,10 @@ impl Signing {
 /// The runs of a build that are not attested yet.
 #[derive(Debug, Default)]
 pub struct Unattested {
-    /// Why each of them is not.
+    /// Why each of them is not, that may be attested later.
     pub why: BTreeMap<String, String>,
+    /// Why each of the others never is.
+    pub refused: BTreeMap<String, &'static str>,
     /// When the next one is tried again.
     pub again: Option<Duration>,
 }
@@ -68,6 +71,17 @@ impl Unattested {
         format!(
             "PipelineRun {run} has built the image, and its provenance is not in the registry yet: {why}"
         )
+    }
+
+    /// The same of one that is never attested, with what helps. `None` for others.
+    #[must_use]
+    pub fn refusal(&self, run: &Run, home: &str) -> Option<String> {
+        let why = self.refused.get(&run.name)?;
+        let build = run.owner_name.as_deref().unwrap_or_default();
+        let run = run.title(home);
+        Some(format!(
+            "PipelineRun {run} has built an image that does not count, because it gets no provenance: {why}; hint: convoke rebuild build/{build} -n {home} builds it anew"
+        ))
     }
 
     fn note(&mut self, run: &Run, why: String, left: Option<Duration>) {
@@ -87,7 +101,15 @@ impl Controller {
         });
         runs.sort_by_key(|run| std::cmp::Reverse(run.value.created));
         let mut asked = false;
+        let seals = self.proofs.seals();
         for run in runs {
+            let place = self.owners.place(subject.key, run.value.needs);
+            // As it was seen last: when it changes, this is asked again.
+            if let Some(why) = refusal(&run.value, &run.uid, seals.as_deref(), &place) {
+                self.signing.tries.forget(&run.uid);
+                left.refused.insert(run.value.name.clone(), why);
+                continue;
+            }
             if let Some((why, pause)) = self.signing.tries.wait(&run.uid) {
                 left.note(&run.value, why, Some(pause));
                 continue;
@@ -118,11 +140,6 @@ impl Controller {
     /// # Errors
     /// Why it is not attested.
     async fn attest_run(&self, subject: &Subject<'_>, run: &Entry<Run>) -> Result<(), String> {
-        let place = self.owners.place(subject.key, run.value.needs);
-        if place.elsewhere().is_some() && !run.value.is_elsewhere() {
-            // Whoever may enter pods in the namespace of the AgentBuild may have made its results.
-            return Err("it is not in the namespace of --build-namespace; hint: convoke rebuild builds it there".into());
-        }
         let spec = &subject.build.spec;
         let registry = Registry {
             namespace: subject.key.namespace.clone(),
@@ -165,7 +182,7 @@ impl Controller {
         }
         let seals = self.proofs.seals().ok_or("the Secret convoke-hmac cannot be read")?;
         if !seals.is_right(&Run::read(&object), &entry.uid) {
-            return Err("it has no seal of this operator, or was changed: somebody else may have made it; hint: convoke rebuild builds it anew".into());
+            return Err("it has changed meanwhile, and its seal is wrong".into());
         }
         let key = secret::obtain(&self.client, &self.signing.operator_namespace).await;
         let key = key.map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@
 //! key       (pure) the keys, and signatures
 //! dsse      (pure) the envelope of a statement
 //! seal      (pure) whether the operator has made the PipelineRun
+//! refusal   (pure) whether it is ever attested
 //! secret    the key in the operator's namespace, and the public one beside it
 //! tries     when a run whose attestation failed is tried again
 //! attest    writes the attestation of a run that has succeeded
@@ -15,6 +16,7 @@
 mod attest;
 pub mod dsse;
 pub mod key;
+pub mod refusal;
 pub mod seal;
 mod secret;
 pub mod statement;

@@ -19,6 +19,10 @@ use crate::controllers::inputs::digest::MacKey;
 pub const SEAL: &str = "convoke.dev/seal";
 /// What keeps this MAC apart from others.
 const DOMAIN: &[u8] = b"convoke run seal 1";
+/// The same for the digest of Secrets.
+const DOMAIN_OF_CREDENTIALS: &[u8] = b"convoke run credentials 1";
+/// Bytes of that digest: enough to tell two apart.
+const DIGEST_BYTES: usize = 16;
 
 /// The key of seals. Its debug output does not show it.
 pub struct SealKey(hmac::Key);
@@ -42,6 +46,18 @@ impl SealKey {
     pub fn seal(&self, run: &Run, uid: &str) -> Option<String> {
         let signed = signed(run, uid)?;
         Some(hex(hmac::sign(&self.0, &signed).as_ref()))
+    }
+
+    /// A digest of Secrets, given in parts, in hexadecimal digits. It tells nothing of them to those without the key.
+    #[must_use]
+    pub fn of_credentials(&self, parts: &[Vec<u8>]) -> String {
+        let mut all = hmac::Context::with_key(&self.0);
+        all.update(DOMAIN_OF_CREDENTIALS);
+        for part in parts {
+            all.update(&(part.len() as u64).to_be_bytes());
+            all.update(part);
+        }
+        hex(all.sign().as_ref().get(..DIGEST_BYTES).unwrap_or_default())
     }
 
     /// Whether the run with this UID has its seal.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::api::git_sync::GitRef;
+use crate::controllers::agent_build::base_images::{self, BASE_IMAGES};
 use crate::controllers::agent_build::resolve_template::ResolvedTemplate;
 use crate::registry::{Digest, Image, Reference};
 
@@ -172,6 +173,12 @@ pub fn statement(
         let digest: Digest = digest.parse()?;
         let uri = format!("oci://{}", base.image);
         resolved.push(json!({"uri": uri, "digest": {"sha256": digest.hex()}}));
+    }
+
+    for image in base_images::of_value(&params.list(BASE_IMAGES))? {
+        let digest = image.digest().map(Digest::hex);
+        let uri = format!("oci://{}", image.image);
+        resolved.push(json!({"uri": uri, "digest": {"sha256": digest}}));
     }
 
     let key = params.text("key-tag")?.trim_start_matches("cvk-");

@@ -45,22 +45,49 @@ fn b1_what_a_tag_named_last_is_known_from_the_status() {
 #[test]
 fn b1_a_tag_is_looked_at_again_and_again() {
     let known = format!("python:3.13@{}", digest('1'));
-    let soon = Duration::from_secs(7);
+    let (soon, nothing) = (Duration::from_secs(7), Following::default());
     for (next, want) in [
         (Next::Settled, Next::After(LIFETIME)),
         (Next::After(soon), Next::After(soon)),
         (Next::After(LIFETIME * 2), Next::After(LIFETIME)),
     ] {
         let mut new = status(Some("old"));
-        assert_eq!(note(&spec("Append", &known, true), &mut new, next), want);
+        assert_eq!(note(&spec("Append", &known, true), &nothing, &mut new, next), want);
         assert_eq!(new.base_image.as_ref(), Some(&known));
     }
     // Before it is resolved, what is known stays. Then it goes with the field.
     let mut new = status(Some(&known));
-    note(&spec("Append", "python:3.13", true), &mut new, Next::Settled);
+    note(&spec("Append", "python:3.13", true), &nothing, &mut new, Next::Settled);
     assert_eq!(new.base_image.as_ref(), Some(&known));
-    assert_eq!(note(&spec("Append", "python:3.13", false), &mut new, Next::Settled), Next::Settled);
+    let off = spec("Append", "python:3.13", false);
+    assert_eq!(note(&off, &nothing, &mut new, Next::Settled), Next::Settled);
     assert_eq!(new.base_image, None);
+}
+
+#[test]
+fn b1_the_status_has_the_base_images_of_a_dockerfile_as_they_were_resolved() {
+    let (dockerfile, append) = (spec("Dockerfile", "a:1", true), spec("Append", "a:1", true));
+    let resolved = |all: &[&str]| Following {
+        images: Some(all.iter().map(|&one| one.to_owned()).collect()),
+        ..Following::default()
+    };
+    let mut new = status(Some("of another strategy"));
+    let next = note(&dockerfile, &resolved(&["a:1@x", "b:1@y"]), &mut new, Next::Settled);
+    assert_eq!(next, Next::After(LIFETIME));
+    assert_eq!(
+        (new.base_image.as_deref(), &*new.base_images),
+        (None, &["a:1@x", "b:1@y"].map(str::to_owned)[..])
+    );
+    // Before it is resolved, what is known stays.
+    note(&dockerfile, &Following::default(), &mut new, Next::Settled);
+    assert_eq!(new.base_images.len(), 2);
+    note(&dockerfile, &resolved(&[]), &mut new, Next::Settled);
+    assert!(new.base_images.is_empty());
+    for other in [append, spec("Dockerfile", "a:1", false)] {
+        new.base_images = vec!["a:1@x".to_owned()];
+        note(&other, &Following::default(), &mut new, Next::Settled);
+        assert!(new.base_images.is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,18 +103,26 @@ async fn b1_an_answer_counts_for_some_minutes() {
     };
     let bases = Bases::default();
     let digest: Digest = digest('1').parse().expect("a digest");
-    assert!(!bases.place(&question("a")).lock().await.is_new());
+    assert!(!bases.place(&question("a")).lock().await.is_newer_than(LIFETIME));
     bases.place(&question("a")).lock().await.answer = Some((Instant::now(), digest));
-    assert!(bases.place(&question("a")).lock().await.is_new());
+    assert!(bases.place(&question("a")).lock().await.is_newer_than(LIFETIME));
     // What one namespace is told is for it alone.
     assert!(bases.place(&question("b")).lock().await.answer.is_none());
     tokio::time::advance(LIFETIME).await;
     let place = bases.place(&question("a"));
     let mut known = place.lock().await;
-    assert!(!known.is_new() && known.answer.is_some(), "better than nothing");
+    assert!(!known.is_newer_than(LIFETIME) && known.answer.is_some(), "better than nothing");
     // A question without an answer is not asked again at once.
     known.failure = Some((Instant::now(), "why".into()));
     assert_eq!(known.failed(), Some("why"));
+    assert!(known.counts(), "it is kept for that");
     tokio::time::advance(PAUSE).await;
     assert_eq!(known.failed(), None);
+    assert!(!known.counts());
+    // A tag that has just moved is kept, whoever asks for how many others: otherwise it would be followed at once the next time.
+    for number in ['1', '2'] {
+        let named: Digest = super::tests::digest(number).parse().expect("a digest");
+        known.pace.follow(&named, None, false, Timestamp::now());
+    }
+    assert!(known.counts());
 }

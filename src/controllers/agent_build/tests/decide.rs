@@ -56,6 +56,7 @@ fn decided<'a>(
         key,
         runs: runs.iter().collect::<Vec<_>>().leak(),
         failure: None,
+        renewed: false,
         trigger: Trigger::OnCommit,
         retry_limit: 2,
         asked: Asked::default(),
@@ -106,7 +107,11 @@ fn b7_only_one_run_of_a_build_goes_on_at_a_time() {
     let stopping = [Run { stopping: true, ..runs[0].clone() }];
     let told = decided(&status, &two, &stopping, |it| it.now = at(1));
     assert_eq!(told, Decision::Wait(Wait::Behind(&stopping[0])), "it is told to stop once");
-    let over = [Run { superseded: true, ..run(&one, 1, failed("Cancelled")) }];
+    // Tekton has not begun with it: it is removed soon, or another operator lets it begin.
+    let pending = [Run { held: true, ..runs[0].clone() }];
+    let waits = decided(&status, &two, &pending, |it| it.now = at(1));
+    assert_eq!(waits, Decision::Wait(Wait::Behind(&pending[0])));
+    let over = [Run { superseded_by: Some(Run::newer()), ..run(&one, 1, failed("Cancelled")) }];
     assert_eq!(decided(&status, &two, &over, |_| {}), Decision::Create(1));
     // The run of another AgentBuild of this name, which is gone.
     let left = [Run { owner_uid: Some("earlier".into()), ..runs[0].clone() }];
@@ -116,7 +121,11 @@ fn b7_only_one_run_of_a_build_goes_on_at_a_time() {
 #[test]
 fn b7_a_key_that_was_superseded_is_built_when_it_is_wanted_again() {
     let (one, status) = (key('1'), AgentBuildStatus::default());
-    let runs = [Run { superseded: true, stopping: true, ..run(&one, 1, failed("Cancelled")) }];
+    let runs = [Run {
+        superseded_by: Some(Run::newer()),
+        stopping: true,
+        ..run(&one, 1, failed("Cancelled"))
+    }];
     assert_eq!(decided(&status, &one, &runs, |it| it.retry_limit = 0), Decision::Enqueue(2));
     assert_eq!(decided(&queued(&one), &one, &runs, |_| {}), Decision::Create(2));
 }
@@ -168,16 +177,38 @@ fn b8_a_run_that_somebody_deletes_is_made_again_and_one_that_failed_is_not() {
         queued_at: None,
         ..queued(&one)
     };
-    assert_eq!(decided(&going, &one, &[], |_| {}), Decision::Enqueue(2));
+    assert_eq!(decided(&going, &one, &[], |_| {}), Decision::Enqueue(3));
     let waits = AgentBuildStatus { queued_at: Some(at(1).to_string()), ..going.clone() };
-    assert_eq!(decided(&waits, &one, &[], |_| {}), Decision::Create(2), "the same try");
+    assert_eq!(decided(&waits, &one, &[], |_| {}), Decision::Create(3), "another name");
     let off = decided(&going, &one, &[], |it| it.trigger = Trigger::Off);
-    assert_eq!(off, Decision::Enqueue(2), "it was wanted once");
+    assert_eq!(off, Decision::Enqueue(3), "it was wanted once");
+    // So it is when the try before it is still there.
+    let first = [run(&one, 1, failed("Failed"))];
+    assert_eq!(decided(&going, &one, &first, |_| {}), Decision::Enqueue(3));
     let over = AgentBuildStatus { phase: Some(BuildPhase::Failed), ..going };
     assert_eq!(decided(&over, &one, &[], |_| {}), Decision::Keep);
     // The try before it is still there, and would be tried again.
-    let before = [Run { superseded: true, stopping: true, ..run(&one, 1, failed("Cancelled")) }];
+    let before = [Run {
+        superseded_by: Some(Run::newer()),
+        stopping: true,
+        ..run(&one, 1, failed("Cancelled"))
+    }];
     assert_eq!(decided(&over, &one, &before, |_| {}), Decision::Show(&before[0]));
+}
+
+#[test]
+fn b7_a_pending_run_of_its_own_is_waited_for_and_told_as_none() {
+    let one = key('1');
+    let (pending, waits) =
+        ([Run { held: true, ..run(&one, 1, RunOutcome::Running) }], queued(&one));
+    let told = decided(&waits, &one, &pending, |_| {});
+    assert_eq!(told, Decision::Wait(Wait::Pending(&pending[0])));
+    // When it is gone, the same try is made anew: Tekton has never begun with it.
+    assert_eq!(decided(&waits, &one, &[], |_| {}), Decision::Create(1));
+    let cancelled = decided(&waits, &one, &pending, |it| {
+        it.asked = Asked { cancel: Some(one.as_str()), ..Asked::default() };
+    });
+    assert_eq!(cancelled, Decision::Cancel(&pending[0]));
 }
 
 #[test]
@@ -227,7 +258,11 @@ fn b5_a_stranger_is_found_by_the_name_in_the_other_namespace() {
 #[test]
 fn b7_tries_that_were_stopped_do_not_count_as_failed() {
     let one = key('1');
-    let stopped = Run { superseded: true, stopping: true, ..run(&one, 1, failed("Cancelled")) };
+    let stopped = Run {
+        superseded_by: Some(Run::newer()),
+        stopping: true,
+        ..run(&one, 1, failed("Cancelled"))
+    };
     let runs = [stopped, run(&one, 2, failed("Failed"))];
     let why = of_cluster(&runs[1]);
     let waits = queued(&one);
@@ -254,6 +289,7 @@ fn b7_a_run_that_no_commit_wants_any_more_is_stopped() {
             key,
             runs,
             failure: None,
+            renewed: false,
             trigger,
             retry_limit: 2,
             asked,
@@ -298,6 +334,35 @@ fn b1_a_revert_takes_the_image_of_the_earlier_build() {
 }
 
 #[test]
+fn b7_a_build_that_was_refused_access_is_tried_once_for_each_change_of_its_secrets() {
+    let (one, empty) = (key('1'), AgentBuildStatus::default());
+    let runs = [run(&one, 1, failed("PushDenied"))];
+    let renewed = |it: &mut Candidate<'_>| it.renewed = true;
+    assert_eq!(decided(&empty, &one, &runs, |_| {}), Decision::Show(&runs[0]));
+    assert_eq!(decided(&empty, &one, &runs, renewed), Decision::Enqueue(2));
+    assert_eq!(decided(&queued(&one), &one, &runs, renewed), Decision::Create(2));
+    let off = |it: &mut Candidate<'_>| (it.renewed, it.trigger) = (true, Trigger::Off);
+    assert_eq!(decided(&empty, &one, &runs, off), Decision::Enqueue(2), "it had begun");
+    // What was cancelled stays so, and what was built is not built again.
+    let cancelled = |it: &mut Candidate<'_>| {
+        it.renewed = true;
+        it.asked.cancel = Some(key('1').to_string().leak());
+    };
+    assert_eq!(decided(&empty, &one, &runs, cancelled), Decision::Wait(Wait::Cancelled));
+    let good = [run(&one, 1, failed("PushDenied")), run(&one, 2, built())];
+    assert_eq!(decided(&empty, &one, &good, renewed), Decision::Show(&good[1]));
+    // The digest is that of another try.
+    let later = AgentBuildStatus {
+        build_key: Some(one.to_string()),
+        phase: Some(BuildPhase::Failed),
+        pipeline_run: Some("later".into()),
+        attempt: Some(2),
+        ..AgentBuildStatus::default()
+    };
+    assert_eq!(decided(&later, &one, &runs, renewed), Decision::Show(&runs[0]));
+}
+
+#[test]
 fn b1_the_registry_is_asked_before_anything_is_begun_for_a_key() {
     let (one, two, empty) = (key('1'), key('2'), AgentBuildStatus::default());
     let asks = |status: &AgentBuildStatus, runs: &[Run], change: fn(&mut Candidate<'_>)| {
@@ -309,6 +374,7 @@ fn b1_the_registry_is_asked_before_anything_is_begun_for_a_key() {
             key: &one,
             runs: &refs,
             failure: None,
+            renewed: false,
             trigger: Trigger::OnCommit,
             retry_limit: 2,
             asked: Asked::default(),

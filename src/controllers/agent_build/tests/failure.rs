@@ -93,6 +93,7 @@ fn b7_each_failure_has_a_class() {
         (12, Infrastructure, "GitUnreachable"),
         (20, Source, "SubfolderMissing"),
         (22, Source, "DockerfileMissing"),
+        (28, Infrastructure, "DiskFull"),
         (30, Build, "BuildFailed"),
         (31, Registry, "PushDenied"),
         (32, Infrastructure, "RegistryUnreachable"),
@@ -104,7 +105,8 @@ fn b7_each_failure_has_a_class() {
         (24, Source, "LockFileRefused"),
         (37, Infrastructure, "IndexUnreachable"),
         (38, Build, "PipMissing"),
-        (39, Build, "StepFailed"),
+        (39, Registry, "RegistryWithoutTls"),
+        (50, Build, "StepFailed"),
         (41, Policy, "PolicyFailed"),
         (1, Build, "StepFailed"),
     ] {
@@ -130,9 +132,56 @@ fn b7_each_failure_has_a_class() {
     let killed = task("Failed", "", &[("build", 137, "OOMKilled", "Error")]);
     let why = failure(&run("Failed"), Some(&killed)).expect("a failure");
     assert_eq!((why.class, why.reason.as_str()), (Build, "OutOfMemory"));
-    let why = failure(&run("PipelineRunTimeout"), Some(&task("TaskRunCancelled", "", &[])))
-        .expect("a failure");
-    assert_eq!((why.class, why.reason.as_str()), (Build, "TimedOut"));
+    let late =
+        [("build", 255, "Error", "TimeoutExceeded"), ("push", 2, "Error", "TimeoutExceeded")];
+    for steps in [&late[..], &[]] {
+        let task = task("TaskRunCancelled", "", steps);
+        let why = failure(&run("PipelineRunTimeout"), Some(&task)).expect("a failure");
+        assert_eq!((why.class, why.reason.as_str(), why.exit_code), (Build, "TimedOut", None));
+        assert_eq!(why.message.ends_with(", in step build"), !steps.is_empty(), "{}", why.message);
+    }
+}
+
+#[test]
+fn b7_a_pod_that_is_deleted_or_evicted_is_tried_again() {
+    let steps = [
+        ("clone", 0, "Completed", "Completed"),
+        ("build", 255, "Error", "Error"),
+        ("push", 2, "Error", "Error"),
+    ];
+    let why = failure(&run("Failed"), Some(&task("Failed", "", &steps))).expect("a failure");
+    assert_eq!(
+        (why.class, why.reason.as_str(), why.exit_code),
+        (Infrastructure, POD_DELETED, None)
+    );
+    assert_eq!(
+        (why.step.as_deref(), why.message.as_str()),
+        (Some("build"), "its pod was deleted or evicted in step build")
+    );
+    // Of the last step alone only the pod says so.
+    let last = failure(&run("Failed"), Some(&task("Failed", "", &steps[..2]))).expect("a failure");
+    assert_eq!((last.class, last.reason.as_str()), (Build, STEP_FAILED));
+    assert_eq!(of_deleted_pod(last), why);
+}
+
+#[test]
+fn b7_a_task_run_that_goes_on_says_nothing_of_a_run_that_has_failed() {
+    let object = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "r-build"},
+        "status": {"conditions": [{"type": "Succeeded", "status": "Unknown", "reason": "Pending", "message": "Pending"}]},
+    });
+    let task = TaskRun::read(&serde_json::from_value(object).expect("an object"));
+    let why = failure(&run("CouldntGetTask"), Some(&task)).expect("a failure");
+    assert_eq!((why.class, why.reason.as_str()), (Infrastructure, "CouldntGetTask"));
+}
+
+#[test]
+fn b6_a_base_image_that_cannot_be_reached_is_told_apart_from_the_registry_of_the_image() {
+    for (step, is_base) in [("build", true), ("append", true), ("push", false)] {
+        let task = task("Failed", "", &[(step, 32, "Error", "Error")]);
+        let why = failure(&run("Failed"), Some(&task)).expect("a failure");
+        assert_eq!(why.message.contains("base image"), is_base, "{}", why.message);
+    }
 }
 
 #[test]
@@ -140,11 +189,16 @@ fn b7_what_was_stopped_is_no_failure_of_a_step() {
     let killed = task("TaskRunCancelled", "", &[("build", 137, "Error", "Cancelled")]);
     let why = failure(&run("Cancelled"), Some(&killed)).expect("a failure");
     assert_eq!((why.class, why.reason.as_str(), why.step), (Cancelled, "Cancelled", None));
-    let superseded = Run { superseded: true, ..run("Cancelled") };
+    let superseded = Run { superseded_by: Some(Run::newer()), ..run("Cancelled") };
     let why = failure(&superseded, Some(&killed)).expect("a failure");
     assert_eq!((why.class, why.reason.as_str()), (Cancelled, SUPERSEDED));
+    assert_eq!(why.message, "it was stopped for the build of commit dddddddddddd");
+    let unnamed = NewerBuild { commit: None, ..Run::newer() };
+    let of_key = Run { superseded_by: Some(unnamed), ..superseded };
+    let why = failure(&of_key, Some(&killed)).expect("a failure");
+    assert_eq!(why.message, "it was stopped for the build key 222222222222");
     // It failed while it was being stopped: nobody knows why.
-    let late = Run { superseded: true, stopping: true, ..run("Failed") };
+    let late = Run { superseded_by: Some(Run::newer()), stopping: true, ..run("Failed") };
     let why = failure(&late, Some(&task("Failed", "", &[("build", 30, "Error", "Error")])))
         .expect("a failure");
     assert_eq!((why.class, why.reason.as_str()), (Cancelled, SUPERSEDED));

@@ -114,9 +114,13 @@ fn b7_a_run_is_stopped_for_a_newer_one_before_half_of_its_time_and_never_twice_i
         records(&[], &[good("a", 1, 30), good("b", 2, 10), good("c", 3, 900)], &limits(5, 3));
     assert!(may_supersede(&history, &running, at(114)));
     assert!(!may_supersede(&history, &running, at(115)));
-    let stopped = Run { superseded: true, ..run("s", 50, failed("Cancelled")) };
+    let stopped = Run { superseded_by: Some(Run::newer()), ..run("s", 50, failed("Cancelled")) };
     let twice = records(&history, &[stopped], &limits(5, 3));
     assert_eq!(twice[0].result, BuildResult::Superseded);
+    assert_eq!(twice[0].superseded_by, Some(Run::newer()));
+    // It had made its image before it could stop.
+    let late = Run { superseded_by: Some(Run::newer()), ..good("late", 50, 10) };
+    assert_eq!(records(&[], &[late], &limits(5, 3))[0].superseded_by, None);
     assert!(!may_supersede(&twice, &running, at(101)));
     assert!(!may_supersede(&twice, &waiting, at(101)));
     let built_since = records(&twice, &[good("d", 60, 10)], &limits(5, 3));
@@ -169,6 +173,7 @@ fn b1_what_was_found_is_a_good_build_without_a_run() {
         key: key.into(),
         result: BuildResult::Succeeded,
         commit: None,
+        superseded_by: None,
         base_digest: None,
         sbom_digest: None,
         image: Some(format!("r/i@sha256:{began}")),

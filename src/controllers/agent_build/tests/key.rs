@@ -33,6 +33,8 @@ fn source() -> SourceAt {
         commit: "a".repeat(40),
         subfolder_tree: Some("1".repeat(40)),
         paths: BTreeMap::from([("shared".into(), Some("2".repeat(40))), ("lock.txt".into(), None)]),
+        dockerfile: None,
+        base_images: BTreeMap::new(),
         applied: None,
     }
 }
@@ -57,6 +59,7 @@ fn b1_what_does_not_go_into_the_image_keeps_the_key() {
         json!({"retryLimit": 0, "history": {"successful": 1, "failed": 0}}),
         json!({"trigger": {"onCommit": false}}),
         json!({"trigger": {"paths": ["lock.txt", "shared", "shared"]}}),
+        json!({"layerCache": false}),
         // The registry that counts is the resolved one.
         json!({"output": {"registry": "registry:5000"}}),
     ] {
@@ -78,6 +81,7 @@ fn b1_what_goes_into_the_image_changes_the_key() {
         assert!(keys.insert(key.to_string()), "{what} has no own key");
     };
     add(key(json!({})), "the base");
+    add(key(json!({"layerCache": true})), "a cache of layers");
     for patch in [
         json!({"source": {"subfolder": "images"}}),
         json!({"dockerfile": "Containerfile"}),
@@ -165,4 +169,25 @@ fn b1_the_encoding_is_stable() {
     // A change of this value builds every image of every cluster anew: change VERSION, and say so.
     insta::assert_snapshot!(key(json!({})).as_str(), @"f87717fca4379208760458f77b38297b75d5163e563e589c712f7a7b8c662500");
     insta::assert_snapshot!(key(append(json!({}))).as_str(), @"75cb74626dc74f5faacfb3efa478ddabfa936084122057dfca57fcee5983d286");
+}
+
+#[test]
+fn b1_the_digests_of_the_base_images_of_a_dockerfile_are_in_the_key() {
+    let spec = spec(json!({"trigger": {"baseImage": true}}));
+    let key = |images: &[(&str, &str)]| {
+        let one = |(word, image): &(&str, &str)| ((*word).to_owned(), (*image).to_owned());
+        let source = SourceAt { base_images: images.iter().map(one).collect(), ..source() };
+        build_key(&spec, &source, "registry:5000", "t", None).expect("a key")
+    };
+    // That they are followed changes nothing while there are none.
+    assert_eq!(key(&[]), self::key(json!({})));
+    let all = [
+        key(&[]),
+        key(&[("a:1", "a@sha256:1")]),
+        key(&[("a:1", "a@sha256:2")]),
+        key(&[("b:1", "a@sha256:1")]),
+        key(&[("a:1", "a@sha256:1"), ("b:1", "a@sha256:1")]),
+    ];
+    let different: BTreeSet<_> = all.iter().map(BuildKey::as_str).collect();
+    assert_eq!(different.len(), all.len());
 }

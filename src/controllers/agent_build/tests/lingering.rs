@@ -1,3 +1,5 @@
+use serde_json::{Value, json};
+
 use super::*;
 
 fn key(digit: char) -> BuildKey {
@@ -68,4 +70,49 @@ fn b7_a_pod_that_does_not_end_is_told_with_what_helps() {
     let elsewhere = Run { namespace: "builds".into(), ..run };
     let said = lingering(&elsewhere, "pod-1", &pushed, "team", at(220)).message();
     assert!(said.contains("PipelineRun builds/reviewer-1") && said.contains("-n builds"), "{said}");
+}
+
+/// A pod with these containers, of which these have ended.
+fn pod(restart: &str, containers: &[&str], ended: &[&str]) -> Value {
+    let container = |name: &&str| json!({"name": name, "image": "x"});
+    let status = |name: &&str| {
+        let state = if ended.contains(name) {
+            json!({"terminated": {"exitCode": 1}})
+        } else {
+            json!({"running": {}})
+        };
+        json!({"name": name, "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0})
+    };
+    json!({
+        "metadata": {"name": "pod-1"},
+        "spec": {"restartPolicy": restart, "containers": containers.iter().map(container).collect::<Vec<_>>()},
+        "status": {"phase": "Running", "containerStatuses": containers.iter().map(status).collect::<Vec<_>>()},
+    })
+}
+
+#[test]
+fn b7_a_pod_whose_steps_have_ended_is_not_waited_for_whatever_its_sidecars_do() {
+    let ended = |pod: Value| has_ended(&serde_json::from_value(pod).expect("a pod"));
+    let all = ["step-build", "step-push", "istio-proxy"];
+    assert!(ended(pod("Never", &all, &["step-build", "step-push"])));
+    assert!(!ended(pod("Never", &all, &["step-build"])), "it pushes");
+    assert!(!ended(pod("Never", &all, &["step-build", "istio-proxy"])));
+    assert!(!ended(pod("OnFailure", &all, &all)), "it begins once more");
+    let mut again = pod("Never", &all, &all);
+    again["spec"]["containers"][1]["restartPolicy"] = "Always".into();
+    assert!(!ended(again), "a step begins once more");
+    // A sidecar among the init containers, as Kubernetes has them.
+    let mut native = pod("Never", &all[..2], &all[..2]);
+    native["spec"]["initContainers"] =
+        json!([{"name": "istio-proxy", "image": "x", "restartPolicy": "Always"}]);
+    native["status"]["initContainerStatuses"] = json!([
+        {"name": "istio-proxy", "state": {"running": {}}, "image": "x", "imageID": "x", "ready": true, "restartCount": 0},
+    ]);
+    assert!(ended(native));
+    // Its steps are not known: not yet in the status, or called something else.
+    let mut unknown = pod("Never", &all, &all);
+    unknown["status"]["containerStatuses"].as_array_mut().expect("statuses").truncate(1);
+    assert!(!ended(unknown));
+    assert!(!ended(pod("Never", &["other"], &["other"])));
+    assert!(!ended(json!({"metadata": {"name": "pod-1"}})));
 }

@@ -190,8 +190,8 @@ fn b3_prod_is_preprod_with_tests_rules_a_list_of_packages_and_provenance() {
         "sbom-check",
     ];
     want.extend(more.map(str::to_owned).into_iter().chain(push));
-    let scan = want.iter().position(|name| name == "scan-image-export").expect("a scan");
-    want.insert(scan, "test".into());
+    let copy = want.iter().position(|name| name == "copy").expect("a copy");
+    want.insert(copy, "test".into());
     assert_eq!(names_of(&run), want);
     assert!(template.provenance);
     let results = &run["spec"]["pipelineSpec"]["results"];
@@ -345,6 +345,13 @@ fn b3_b12_after_the_build_no_step_sees_what_a_dockerfile_can_change() {
         let copy = steps.iter().position(|step| step["name"] == "copy").expect("a copy");
         for (at, step) in steps.iter().enumerate() {
             let text = step.to_string();
+            // These run what a source brings.
+            if step["name"]
+                .as_str()
+                .is_some_and(|name| ["build", "append-layout", "test"].contains(&name))
+            {
+                assert!(at < copy, "{step}");
+            }
             assert_eq!(text.contains("after-build"), at >= copy, "{step}");
             assert_eq!(text.contains(r#"{"name":"source"}"#), at <= copy, "{step}");
             // Results in the folder of all steps are texts for people.
@@ -369,4 +376,47 @@ fn b3_b12_after_the_build_no_step_sees_what_a_dockerfile_can_change() {
         let folders: Vec<_> = folders.map(|one| &one["name"]).collect();
         assert_eq!(folders, ["source", "after-build"]);
     }
+}
+
+/// An AgentBuild with a cache of layers.
+fn cached() -> AgentBuildSpec {
+    AgentBuildSpec { layer_cache: true, ..spec() }
+}
+
+#[test]
+fn b13_with_a_cache_steps_without_user_code_fetch_and_keep_it() {
+    let template = shipped();
+    let names = |spec: &AgentBuildSpec| names_of(&rendered(spec, &template).expect("rendered"));
+    assert_eq!(names(&spec()), ["clone", "verify", "build", "push"]);
+    let run = rendered(&cached(), &template).expect("rendered");
+    let with = ["clone", "verify", "fetch-layers", "build", "push", "push-layers"];
+    assert_eq!(names_of(&run), with);
+    let results = run["spec"]["pipelineSpec"]["results"].as_array().expect("a list");
+    assert!(results.iter().any(|result| result["name"] == "CACHE_DIGEST"), "{results:?}");
+    // Who runs a Dockerfile has no credentials, and who has them runs `convoke`.
+    for step in steps_of(&run) {
+        let has = step.to_string().contains("workspaces.push-auth.path");
+        let name = step["name"].as_str().expect("a name");
+        assert_eq!(has, ["fetch-layers", "push", "push-layers"].contains(&name), "{step}");
+        assert!(!has || step["command"][0] == "convoke", "{step}");
+    }
+    // Without it the hash of the template, and so the key, is that of the steps that run.
+    let hash = |spec: &AgentBuildSpec| template_hash(&template, spec, "registry");
+    assert_ne!(hash(&spec()), hash(&cached()));
+    assert_eq!(hash(&spec()), hash(&AgentBuildSpec { layer_cache: false, ..cached() }));
+}
+
+#[test]
+fn b13_where_a_mode_has_no_cache_it_says_so() {
+    let error = rendered(&cached(), &preprod()).expect_err("no step takes it");
+    assert_eq!(error.reason(), "StrategyNotSupported");
+    let said = "spec.layerCache is true, but no step that runs has the parameter cache-digest";
+    assert_eq!(error.to_string(), said);
+    let error = rendered(&cached(), &scanning("prod")).expect_err("it is attested");
+    assert_eq!(error.reason(), "StrategyNotSupported");
+    assert!(error.to_string().starts_with("spec.layerCache must not be true with provenance"));
+    // Not only the shipped one.
+    let attested = ResolvedTemplate { provenance: true, ..shipped() };
+    rendered(&cached(), &attested).expect_err("it is attested");
+    rendered(&spec(), &attested).expect("rendered");
 }

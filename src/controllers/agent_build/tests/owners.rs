@@ -104,3 +104,17 @@ fn b5_runs_of_what_is_gone_are_looked_for_in_the_build_namespace_only() {
     assert!(found(&owners(Some("builds"), None), "reviewer").is_empty());
     assert!(found(&owners(None, Some("team")), "reviewer").is_empty(), "its own namespace");
 }
+
+#[test]
+fn b5_runs_wake_the_agent_builds_that_are_gone_too() {
+    let store = Store::<Run>::indexed("PipelineRun", |_| Vec::new());
+    for (version, (namespace, name)) in
+        (1..).zip([("builds", "gone"), ("evil", "other"), ("team", "reviewer"), ("builds", "gone")])
+    {
+        let run = Run { owner_name: Some(name.into()), ..run(namespace, "u") };
+        let key = Key::new(namespace, format!("run-{version}"));
+        store.wrote(key, Entry { uid: format!("{version}"), version, value: run });
+    }
+    let woken = owners(None, Some("builds")).with_runs(&store);
+    assert_eq!(woken, HashSet::from(["gone", "reviewer"].map(|name| Key::new("team", name))));
+}

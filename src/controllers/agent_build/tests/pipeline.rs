@@ -118,7 +118,7 @@ fn b4_what_names_the_build_is_not_for_an_agent_build_to_set() {
     for (name, _) in FROM_SPEC {
         let wrong = |place: &str| {
             format!(
-                "ParameterNotAllowed: {place}: parameter {name} must not be set: it is set by Convoke, from spec.source, spec.output, spec.strategy or spec.append"
+                "ParameterNotAllowed: {place}: parameter {name} must not be set: it is set by Convoke, from spec.source, spec.output, spec.strategy, spec.append or spec.layerCache"
             )
         };
         if OVERRIDABLE.contains(&name) {
@@ -131,7 +131,7 @@ fn b4_what_names_the_build_is_not_for_an_agent_build_to_set() {
             json!({"steps": [{"name": "a", "configMap": "plain", "parameters": parameter(name)}]});
         assert_eq!(problems(&json!({}), &own), [wrong("step a of spec.pipeline")]);
     }
-    assert_eq!(refused, 15);
+    assert_eq!(refused, 19);
     for (path, is_refused) in [
         ("test/.docker/Dockerfile", false),
         ("Dockerfile..old", false),

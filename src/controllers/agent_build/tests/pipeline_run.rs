@@ -18,11 +18,13 @@ const MORE: [(&str, &str); 3] = [
     ("preprod", include_str!("../../../../deploy/pipelines/template-preprod.yaml")),
     ("prod", include_str!("../../../../deploy/pipelines/template-prod.yaml")),
 ];
-const STEPS: [&str; 15] = [
+const STEPS: [&str; 17] = [
     include_str!("../../../../deploy/pipelines/step-clone.yaml"),
     include_str!("../../../../deploy/pipelines/step-verify.yaml"),
     include_str!("../../../../deploy/pipelines/step-build.yaml"),
     include_str!("../../../../deploy/pipelines/step-push.yaml"),
+    include_str!("../../../../deploy/pipelines/step-fetch-layers.yaml"),
+    include_str!("../../../../deploy/pipelines/step-push-layers.yaml"),
     include_str!("../../../../deploy/pipelines/step-dependencies.yaml"),
     include_str!("../../../../deploy/pipelines/step-append.yaml"),
     include_str!("../../../../deploy/pipelines/step-append-layout.yaml"),
@@ -113,6 +115,8 @@ fn source() -> SourceAt {
         commit: "0123456789abcdef0123456789abcdef01234567".into(),
         subfolder_tree: Some("f".repeat(40)),
         paths: BTreeMap::new(),
+        dockerfile: None,
+        base_images: BTreeMap::new(),
         applied: None,
     }
 }
@@ -139,6 +143,7 @@ fn rendered_with(
         registry: "registry.example.com:5000",
         key: &key,
         attempt: 1,
+        cache: None,
         template,
         secrets,
     })
@@ -449,20 +454,9 @@ fn b3_conditions_are_decided_when_the_run_is_made() {
     );
     assert_eq!(names(&when("$(params.insecure)", &["true"])), ["clone", "build", "push"]);
     let mut never = when("a", &["b"]);
-    never.steps.swap(1, 3);
-    never.steps[1].when = never.steps[3].when.clone();
+    never.steps.swap(1, 4);
+    never.steps[1].when = never.steps[4].when.clone();
     assert_eq!(rendered(&spec(), &never), Err(SpecError::NoDigest));
-}
-
-#[test]
-fn tags_are_checked_after_replacement() {
-    let commit = source().commit;
-    assert_eq!(tag("{short}", &commit).as_deref(), Ok("0123456"));
-    assert_eq!(tag("v1-{commit}", &commit), Ok(format!("v1-{commit}")));
-    for bad in ["{branch}", "{short", "-x", "", "a b"] {
-        assert!(tag(bad, &commit).is_err(), "{bad}");
-    }
-    assert!(tag(&"{commit}".repeat(4), &commit).is_err(), "too long");
 }
 
 #[test]

@@ -140,12 +140,26 @@ fn b5_the_status_says_where_its_run_is() {
 
 #[test]
 fn b5_a_refused_pod_names_the_choices() {
-    let said = way_out(Level::Baseline, None);
+    let at_home = |needs| Run { needs, namespace: "team".into(), ..run(|_| ()) };
+    let of = |run: &Run| pod_refused(run, "violates PodSecurity \"restricted:latest\"");
+    let said = of(&at_home(Level::Baseline));
+    let begin = "let the namespace team admit Pod Security baseline: kubectl label namespace team \
+                 pod-security.kubernetes.io/enforce=baseline --overwrite, and then convoke rebuild build/reviewer -n team; or use";
+    assert!(said.starts_with(begin), "{said}");
     assert!(said.contains("--build-namespace") && said.contains("strategy: Append"), "{said}");
-    let said = way_out(Level::Privileged, Some("builds"));
-    assert!(said.contains("namespace builds") && said.ends_with("privileged"), "{said}");
-    let said = way_out(Level::Restricted, None);
+    assert!(said.ends_with("the API server said: violates PodSecurity \"restricted:latest\""));
+    // Nobody is told to let a namespace of a team admit everything.
+    let said = of(&at_home(Level::Privileged));
+    assert!(!said.contains("kubectl label") && said.contains("--build-namespace"), "{said}");
+    let there = Run { needs: Level::Privileged, ..run(|_| ()) };
+    let said = of(&there);
+    let command = "kubectl label namespace builds pod-security.kubernetes.io/enforce=privileged";
+    assert!(there.is_elsewhere() && said.contains(command), "{said}");
+    assert!(said.contains("convoke rebuild build/reviewer -n team;"), "{said}");
+    let said = of(&at_home(Level::Restricted));
     assert!(said.contains("set-security-context") && said.contains("admit baseline"), "{said}");
+    let long = pod_refused(&there, &"ä".repeat(5_000));
+    assert!(long.len() < 2_000 && long.ends_with("ä…"), "{long}");
 }
 
 #[test]

@@ -89,6 +89,30 @@ fn b5_b11_a_base_image_is_pulled_with_the_credentials_that_the_annotation_gives(
 }
 
 #[test]
+fn b5_what_a_dockerfile_names_is_asked_for_with_the_credentials_that_the_annotation_gives() {
+    let spec: AgentBuildSpec = serde_json::from_value(json!({
+        "source": {"gitSync": {}}, "output": {"image": "team-b/reviewer", "insecure": true},
+    }))
+    .expect("a spec");
+    let ours = format!("{REGISTRY}/team-b/reviewer");
+    for (asked, annotation, is_allowed) in [
+        ("team-b/base", format!("http://{REGISTRY}/team-b"), true),
+        // The login may read it; the annotation says for what it is used.
+        ("team-a/private", format!("http://{REGISTRY}/team-b"), false),
+        ("team-a/private", format!("http://{REGISTRY}/team-b, http://{REGISTRY}/team-a"), true),
+    ] {
+        let image: Image = format!("{REGISTRY}/{asked}").parse().expect("an image");
+        let base = BaseImage::named(image.clone(), &spec, &annotation, &ours);
+        let data = [("username", "u"), ("password", "p")];
+        let data = data.map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
+        let files = of_base(data.into(), Some(&base)).expect("files");
+        let config = files["config.json"].as_bytes();
+        let login = crate::registry::auth::login(config, &image).expect("a login");
+        assert_eq!(!login.is_anonymous(), is_allowed, "{asked} {annotation}");
+    }
+}
+
+#[test]
 fn b5_what_is_no_credential_for_a_registry_is_told_and_not_quoted() {
     let elsewhere = docker(&json!({"registry.example.com": {"auth": "canary"}}));
     let odd = docker(&json!({REGISTRY: {"auth": "canary"}}));

@@ -119,16 +119,17 @@ fn b7_what_stops_a_run_and_which_try_it_is() {
     assert_eq!((run.attempt, run.task_run.as_deref()), (2, Some("r-build")));
     let (began, ended) = (run.began.expect("a time"), run.ended.expect("a time"));
     assert_eq!(ended.duration_since(began).as_secs(), 90);
-    assert!(!run.stopping && !run.superseded);
+    assert!(!run.stopping && run.superseded_by.is_none());
     for (word, stops) in
         [("Cancelled", true), ("StoppedRunFinally", true), ("PipelineRunPending", false)]
     {
         let object = json!({
             "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "spec": {"status": word},
-            "metadata": {"name": "r", "annotations": {SUPERSEDED_BY: "k"}},
+            "metadata": {"name": "r", "annotations": {SUPERSEDED_BY: "k", SUPERSEDED_BY_COMMIT: "c"}},
         });
         let run = Run::read(&serde_json::from_value(object).expect("an object"));
-        assert_eq!((run.stopping, run.superseded), (stops, true), "{word}");
+        let newer = NewerBuild { key: "k".into(), commit: Some("c".into()) };
+        assert_eq!((run.stopping, run.superseded_by), (stops, Some(newer)), "{word}");
     }
 }
 
@@ -152,6 +153,16 @@ fn b3_b11_the_digests_of_the_base_image_and_of_the_list_of_packages_are_read() {
     ] {
         assert_eq!(of(results.clone()), (None, None), "{results}");
     }
+}
+
+#[test]
+fn b13_the_digest_of_what_was_kept_is_read() {
+    let of = |value: &str| {
+        read(json!({"results": [{"name": "CACHE_DIGEST", "value": value}]})).cache_digest
+    };
+    let digest = format!("sha256:{}", "c".repeat(64));
+    assert_eq!(of(&digest), Some(digest.clone()));
+    assert_eq!((of("none"), of(""), of("sha256:../x")), (None, None, None));
 }
 
 #[test]

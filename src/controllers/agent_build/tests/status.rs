@@ -13,6 +13,14 @@ use super::*;
 use crate::runtime::worker::Next;
 use convoke_core::sync::commit::source_at::SourceAt;
 
+#[path = "status_commands.rs"]
+mod commands;
+#[path = "status_provenance.rs"]
+mod provenance;
+#[path = "renewed.rs"]
+mod renewed;
+#[path = "superseded.rs"]
+mod superseded;
 #[path = "status_without_source.rs"]
 mod without_source;
 
@@ -30,6 +38,8 @@ fn key(tree: &str) -> BuildKey {
         commit: "c".repeat(40),
         subfolder_tree: Some(tree.into()),
         paths: BTreeMap::new(),
+        dockerfile: None,
+        base_images: BTreeMap::new(),
         applied: None,
     };
     build_key(&spec.expect("a spec"), &source, "registry:5000", "t", None).expect("a key")
@@ -86,6 +96,7 @@ fn decided<'a>(
         key,
         runs: Vec::from_iter(run).leak(),
         failure,
+        renewed: false,
         trigger,
         retry_limit: 2,
         asked: Asked::default(),
@@ -112,6 +123,7 @@ fn about<'a>(
         unattested: unattested(),
         key,
         home: "team",
+        name: NAME,
         parameters: Some("p"),
         repository: REPOSITORY,
         decision,
@@ -163,7 +175,7 @@ fn b1_a_new_key_creates_and_a_known_one_never_again() {
     );
     assert_eq!(
         decided(&building, &two, None, true, Builder::Available),
-        Decision::Enqueue(1),
+        Decision::Enqueue(2),
         "its run was deleted"
     );
 }
@@ -313,7 +325,22 @@ fn b8_a_silent_tekton_is_said_after_a_minute() {
     let early = next(&AgentBuildStatus::default(), &one, Some(&unseen), Builder::Available, 59);
     assert_eq!(condition(&early, "BuilderAvailable"), Some(("True", "TektonInstalled")));
     let late = next(&early, &one, Some(&unseen), Builder::Available, 60);
-    assert_eq!(condition(&late, "BuilderAvailable"), Some(("False", "TektonNotResponding")));
+    for type_ in ["BuilderAvailable", "Ready"] {
+        assert_eq!(condition(&late, type_), Some(("False", "TektonNotResponding")));
+    }
+    assert_eq!(late.phase, Some(BuildPhase::Building));
+    let stopping = Run { stopping: true, ..unseen };
+    let stopping = next(&late, &one, Some(&stopping), Builder::Available, 61);
+    let message = stopping.message.expect("a message");
+    assert!(message.contains("which was cancelled: does its controller run?"), "{message}");
+    // It counts the time of a run, too.
+    let over = Run { deadline: Some(at(100)), ..run(&one, RunOutcome::Running) };
+    let ready = |now| {
+        let new = next(&late, &one, Some(&over), Builder::Available, now);
+        condition(&new, "Ready").map(|(_, reason)| reason.to_owned())
+    };
+    assert_eq!(ready(159).as_deref(), Some("Building"));
+    assert_eq!(ready(160).as_deref(), Some("TektonNotResponding"));
     let seen = next(&late, &one, Some(&run(&one, RunOutcome::Running)), Builder::Available, 61);
     assert_eq!(condition(&seen, "BuilderAvailable"), Some(("True", "TektonInstalled")));
 }
@@ -450,41 +477,4 @@ fn b6_the_image_is_the_one_that_the_run_was_asked_for() {
     let done = next(&AgentBuildStatus::default(), &one, Some(&moved), Builder::Available, 1);
     let image = done.built_image.expect("an image");
     assert!(image.starts_with("registry:5000/team/earlier@sha256:"), "{image}");
-}
-
-#[test]
-fn b12_the_status_says_why_an_image_that_is_built_does_not_count_yet() {
-    let one = key("1");
-    let waits = run(&one, RunOutcome::Unattested { digest: format!("sha256:{}", "a".repeat(64)) });
-    let why = BTreeMap::from([(waits.name.clone(), "denied".to_owned())]);
-    let unattested = Unattested { why, again: Some(Duration::from_secs(7)) };
-    let Finding::Key(about) = about(&one, Decision::Show(&waits), None) else { panic!("a key") };
-    let found = Finding::Key(KeyFinding { unattested: &unattested, ..about });
-    let old =
-        AgentBuildStatus { built_image: Some("before".into()), ..AgentBuildStatus::default() };
-    let pending = status(&old, &meta(), &found, Builder::Available, at(1));
-    for (type_, is) in [("Ready", "False"), ("Reconciling", "True")] {
-        assert_eq!(condition(&pending, type_), Some((is, "ProvenancePending")));
-    }
-    assert_eq!(
-        (pending.phase, pending.built_image.as_deref()),
-        (Some(BuildPhase::Building), Some("before"))
-    );
-    let message = pending.message.clone().expect("a message");
-    assert!(
-        message.ends_with(
-            "has built the image, and its provenance is not in the registry yet: denied"
-        ),
-        "{message}"
-    );
-    assert_eq!(status(&pending, &meta(), &found, Builder::Available, at(9)), pending);
-    assert!(
-        matches!(again::next(&found, at(9)), Next::After(pause) if pause == Duration::from_secs(7))
-    );
-    // No commit holds it any more, and its run is gone.
-    let gone = status(&pending, &meta(), &Finding::NotInGit, Builder::Available, at(10));
-    assert_eq!(condition(&gone, "Ready"), Some(("False", "NotInGit")));
-    let done = next(&pending, &one, Some(&run(&one, built())), Builder::Available, 11);
-    assert_eq!(condition(&done, "Ready"), Some(("True", "Built")));
-    assert_ne!(done.built_image, pending.built_image);
 }

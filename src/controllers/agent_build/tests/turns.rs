@@ -64,7 +64,39 @@ fn b7_a_turn_is_taken_once_and_given_back() {
     assert!(turns.take(&two, &runs).is_none());
     assert_eq!(turns.next(&runs), []);
     drop(starting);
+    assert_eq!(turns.next(&runs), std::slice::from_ref(&one), "no PipelineRun was made");
+    turns.note(&one, None);
     assert_eq!(turns.next(&runs), std::slice::from_ref(&two));
     turns.note(&two, None);
     assert!(turns.take(&two, &runs).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn b7_who_waited_before_a_restart_keeps_its_place_until_its_source_is_known_or_ten_seconds() {
+    let owners = Owners::new(Stores::new().agent_builds, None);
+    let turns = Turns::new(Limits { total: 1, namespace: 1 }, Arc::new(owners));
+    let runs = Store::<Run>::new("PipelineRun");
+    let (one, two) = (key("a/1"), key("a/2"));
+    let at = |second| Some(Timestamp::from_second(second).expect("a time"));
+    let restart = || {
+        for (key, since) in [(&one, 1), (&two, 2)] {
+            turns.note(key, at(since));
+            turns.doubt(key, Instant::now());
+        }
+    };
+    restart();
+    turns.note(&two, at(2));
+    tokio::time::advance(Duration::from_secs(9)).await;
+    assert!(turns.take(&two, &runs).is_none(), "the first one may still come");
+    turns.note(&one, at(1));
+    tokio::time::advance(Duration::from_secs(9)).await;
+    assert!(turns.take(&two, &runs).is_none(), "it has come");
+    assert!(turns.take(&one, &runs).is_some());
+
+    restart();
+    turns.note(&two, at(2));
+    tokio::time::advance(Duration::from_secs(5)).await;
+    turns.doubt(&one, Instant::now());
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!(turns.take(&two, &runs).is_some(), "nobody is held up for longer than ten seconds");
 }

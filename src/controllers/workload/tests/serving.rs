@@ -103,6 +103,10 @@ fn a10_what_waits_for_a_build_is_not_ready_though_pods_of_before_run() {
     assert!(message.starts_with("Waiting for AgentBuild b, which has no image"), "{message}");
     let expected = "Ready=False(WaitingForBuild) Available=True(MinimumReplicasAvailable) Progressing=False(WaitingForBuild)";
     assert_eq!(conditions, expected);
+    let text = "there is no AgentBuild b in this namespace";
+    let missing = Serving { missing_build: Some(text.into()), ..serving.clone() };
+    let (_, message, _) = judged(&missing, &applied);
+    assert_eq!(message, format!("Waiting: {text}; the pods of the earlier spec stay"));
     let lost = Serving { is_held: false, ..serving };
     let applied = Applied { is_held: false, ..applied };
     assert_eq!(judged(&lost, &applied).0, Phase::Ready, "the same build has lost its image");

@@ -12,6 +12,8 @@ fn source(commit: &str) -> (String, SourceAt) {
         commit: commit.into(),
         subfolder_tree: None,
         paths: BTreeMap::new(),
+        dockerfile: None,
+        base_images: BTreeMap::new(),
         applied: None,
     };
     ("reviewer".into(), source)

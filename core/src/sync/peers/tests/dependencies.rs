@@ -25,6 +25,8 @@ fn source(commit: &str, tree: &str, path: &str) -> (String, SourceAt) {
         commit: commit.into(),
         subfolder_tree: Some(tree.into()),
         paths: paths.into_iter().collect(),
+        dockerfile: None,
+        base_images: std::collections::BTreeMap::new(),
         applied: None,
     };
     ("image".into(), source)

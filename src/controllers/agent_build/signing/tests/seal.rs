@@ -87,3 +87,19 @@ fn b12_only_what_is_to_be_attested_has_a_seal() {
     assert_eq!((operator(1).seal(&plain, UID), plain.spec), (None, None));
     assert_eq!(format!("{:?}", operator(1)), "SealKey(…)");
 }
+
+#[test]
+fn b7_a_digest_of_secrets_is_of_their_parts_and_of_one_operator() {
+    let digest = |operator: &SealKey, parts: &[&str]| {
+        let parts: Vec<_> = parts.iter().map(|part| part.as_bytes().to_vec()).collect();
+        operator.of_credentials(&parts)
+    };
+    let key = operator(1);
+    let one = digest(&key, &["push", "name", "password"]);
+    assert_eq!(one, digest(&key, &["push", "name", "password"]));
+    assert_eq!(one.len(), 32);
+    for other in [&["push", "namep", "assword"][..], &["push", "name"], &[], &["password"]] {
+        assert_ne!(one, digest(&key, other), "{other:?}");
+    }
+    assert_ne!(one, digest(&operator(2), &["push", "name", "password"]));
+}

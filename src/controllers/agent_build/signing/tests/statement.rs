@@ -88,6 +88,26 @@ fn b12_a_statement_about_what_was_appended_names_the_base_image() {
 }
 
 #[test]
+fn b12_a_statement_names_the_base_images_that_a_dockerfile_was_given() {
+    let base = Digest::of(b"base");
+    let given = |list: Value| {
+        let run = run(|object| set(object, "base-images", &list));
+        statement(&run, &image(), &digest(), Some("sha256:none"))
+    };
+    let image = format!("docker-image://r.test:5000/base@{base}");
+    let two = given(json!([format!("${{X:-a}}={image}"), format!("r.test:5000/base:1={image}")]));
+    let two = two.expect("a statement");
+    let all =
+        two["predicate"]["buildDefinition"]["resolvedDependencies"].as_array().expect("a list");
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert_eq!(all[2], json!({"uri": "oci://r.test:5000/base", "digest": {"sha256": base.hex()}}));
+    assert_eq!(given(json!([])), statement(&run(|_| ()), &self::image(), &digest(), None));
+    for other in ["a", "a=b", "a=docker-image://b@sha256:1"] {
+        given(json!([other])).expect_err(other);
+    }
+}
+
+#[test]
 fn b12_a_statement_names_the_lock_file_and_the_platform_of_what_was_appended() {
     let append = |change: &dyn Fn(&mut Value)| {
         let run = run(|object| {
