@@ -194,6 +194,41 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         # It may still be taking the image of the build before.
         stage.ready("agents", "reviewer")
 
+    def test_90_b7_a_pod_or_a_run_that_somebody_deletes_is_no_failure_of_what_is_built(self):
+        run = self.slow("deleted")
+        stage.eventually("its pod builds", lambda: self.runs_step(run, "step-build"))
+        # As when a node is drained.
+        stage.kubectl("-n", NAMESPACE, "delete", "pod", "-l", f"tekton.dev/pipelineRun={run}", "--wait=false")
+        status = stage.eventually("it is tried again", lambda: self.reason("Retrying"))
+        failure = status["failure"]
+        self.assertEqual((failure["class"], failure["reason"]), ("Infrastructure", "PodDeleted"), failure)
+        self.assertNotIn("exitCode", failure)
+        second = stage.eventually("the second try runs", lambda: self.other_run(run))
+        stage.eventually("its pod builds", lambda: self.runs_step(second, "step-build"))
+        stage.kubectl("-n", NAMESPACE, "delete", "pipelinerun", second, "--wait=false")
+        third = stage.eventually("another one runs", lambda: self.other_run(run, second))
+        # What is left of the second one is not taken for a part of it.
+        stage.eventually("its pod builds", lambda: self.runs_step(third, "step-build"))
+        status = self.reason("Building")
+        self.assertEqual((status["pipelineRun"], status["attempt"]), (third, 3), status)
+        stage.convoke_as_admin("cancel", "build/reviewer")
+        status = self.failed("it is cancelled")
+        self.assertEqual(status["failure"]["reason"], "Cancelled")
+        stage.eventually("its pod is gone", lambda: self.no_pods_of(third))
+
+    def runs_step(self, run, container):
+        """Whether this step of the pod of a run has come to its long command."""
+        (pod,) = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
+        log = stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "-c", container)
+        assert "RUN sleep" in log, log
+        return True
+
+    def other_run(self, *others):
+        """The run that the status tells, once it is none of these."""
+        status = self.reason("Building")
+        assert status["pipelineRun"] not in others, status
+        return status["pipelineRun"]
+
     def test_91_b7_a_newer_commit_stops_a_young_build_and_is_built(self):
         run = self.slow("four")
         commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "five\n"})

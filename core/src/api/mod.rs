@@ -7,6 +7,7 @@ pub mod agent;
 pub mod agent_build;
 mod agent_status;
 pub mod build_pipeline;
+pub mod build_record;
 pub mod common;
 pub mod git_sync;
 mod git_sync_status;

@@ -145,3 +145,7 @@ pub async fn remove(
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+#[path = "tests/apply.rs"]
+mod tests;

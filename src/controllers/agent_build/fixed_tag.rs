@@ -168,8 +168,8 @@ impl Controller {
             Some(Done::Named) => (None, None),
             Some(Done::Failed(why, at)) => (why, Some(at.duration_since(Instant::now()))),
             None => match self.in_the_way(subject, about, tag, &runs).await {
-                // The status is written all the same.
-                Err(_) => (None, Some(RECHECK)),
+                // The status is written all the same, and says what it said of the tag.
+                Err(_) => return sooner(next, Some(RECHECK)),
                 Ok(Some(why)) => (Some(why), Some(RECHECK)),
                 Ok(None) => match self.name(subject, &wanted).await {
                     Ok(()) => {

@@ -3,14 +3,14 @@
 //!
 //! These ConfigMaps have no label that a watch could select. So they are read when they are needed, and kept for a moment: a
 //! commit that wakes a hundred builds reads each ConfigMap once. Who needs one that is being read waits for that answer, and shares the error if
-//! there is none. The steps of a template are read at once: an API server that is slow or silent costs one deadline, and not one for each step.
+//! there is none. The steps of a template are read eight at a time: an API server that is slow or silent costs one deadline for eight steps.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ use crate::cluster::store::Key;
 const ANSWER_LIFETIME: Duration = Duration::from_secs(20);
 /// So many steps are looked for in vain. The others are not looked for then.
 const MAX_MISSING: usize = 3;
-/// So many steps of a template are read at once.
+/// So many steps of a template are read at a time; the next ones when all of these are answered.
 const CONCURRENT_READS: usize = 8;
 /// Above this many kept answers, old ones are dropped.
 const MAX_KEPT_ANSWERS: usize = 256;
@@ -136,26 +136,26 @@ impl Lookup {
         let (mut sources, mut of_operator) = (BTreeMap::new(), found.versions);
         let mut missing = Vec::new();
         let steps: Vec<_> = parsed.steps.iter().filter(|step| step.enabled).collect();
-        let reads: Vec<_> =
-            steps.iter().map(|step| self.find(namespace, &step.config_map)).collect();
-        let mut reads = stream::iter(reads).buffered(CONCURRENT_READS);
-        for step in steps {
-            let Some(read) = reads.next().await else { break };
-            if let Some(one) = read? {
-                of_operator &= one.versions;
-                // A template of another namespace names images of its own. They get no privileges.
-                let profile = one.step.profile.clone().filter(|_| found.versions);
-                let source = StepSource { profile, ..one.step.clone() };
-                sources.insert(step.config_map.clone(), source);
-                continue;
-            }
-            missing.push(TemplateError::StepNotFound {
-                step: step.name.clone(),
-                config_map: step.config_map.clone(),
-                namespaces: namespaces.clone(),
-            });
-            if missing.len() == MAX_MISSING {
-                return Err(LookupError::Template(missing));
+        for steps in steps.chunks(CONCURRENT_READS) {
+            let reads: Vec<_> =
+                steps.iter().map(|step| self.find(namespace, &step.config_map)).collect();
+            for (step, read) in steps.iter().zip(join_all(reads).await) {
+                if let Some(one) = read? {
+                    of_operator &= one.versions;
+                    // A template of another namespace names images of its own. They get no privileges.
+                    let profile = one.step.profile.clone().filter(|_| found.versions);
+                    let source = StepSource { profile, ..one.step.clone() };
+                    sources.insert(step.config_map.clone(), source);
+                    continue;
+                }
+                missing.push(TemplateError::StepNotFound {
+                    step: step.name.clone(),
+                    config_map: step.config_map.clone(),
+                    namespaces: namespaces.clone(),
+                });
+                if missing.len() == MAX_MISSING {
+                    return Err(LookupError::Template(missing));
+                }
             }
         }
         let build_args = BuildArgs::of(spec);

@@ -20,6 +20,7 @@ pub mod base_images;
 pub mod base_pace;
 pub mod bases;
 pub mod builder;
+mod create;
 mod credentials;
 pub mod decide;
 mod desired;

@@ -92,7 +92,7 @@ impl Controller {
 
     /// Whether the run that the status tells is gone, or the watch shows it. One that is there and that the watch does not show yet would get another one
     /// beside it.
-    pub(super) async fn is_settled(&self, subject: &Subject<'_>) -> Result<bool, CallError> {
+    pub(super) async fn shows_last_run(&self, subject: &Subject<'_>) -> Result<bool, CallError> {
         let (Some(runs), Some(name)) = (subject.tekton.runs(), &subject.old.pipeline_run) else {
             return Ok(true);
         };

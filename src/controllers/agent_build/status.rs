@@ -14,7 +14,7 @@ use super::problem::BuildProblem;
 use super::run::{Run, RunOutcome};
 use super::signing::Unattested;
 use super::signing::refusal::PROVENANCE_REFUSED;
-use super::summary::{self, Summary};
+use super::summary::{self, Summary, short};
 use super::turns::Limits;
 use crate::api::agent_build::{
     AgentBuildStatus, BuildFailure, BuildPhase, BuildRecord, BuildResult, BuildStep,
@@ -410,11 +410,6 @@ fn about_key(
     }
 }
 
-/// The beginning of a commit id.
-fn short(commit: Option<&str>) -> String {
-    commit.unwrap_or_default().chars().take(12).collect()
-}
-
 /// The summary of a run. Sets the image in the new status when the run has built one.
 fn about_run(
     new: &mut AgentBuildStatus,
@@ -427,23 +422,7 @@ fn about_run(
     match &run.outcome {
         RunOutcome::Running => {
             let stops = matches!(about.decision, Decision::Cancel(_)) || run.stopping;
-            if is_silent(run, now) {
-                let stops = if stops { ", which was cancelled" } else { "" };
-                let message = format!(
-                    "Tekton does nothing with PipelineRun {name} of commit {commit}{stops}: does its controller run? \
-                     kubectl -n tekton-pipelines get pods"
-                );
-                let reason = Reason::TektonNotResponding.as_str();
-                return Summary::not_ready(BuildPhase::Building, reason, message);
-            }
-            let message = if stops {
-                format!("PipelineRun {name} of commit {commit} was cancelled and stops")
-            } else if let Some(why) = about.held_up {
-                format!("PipelineRun {name} of commit {commit} does not begin: {why}")
-            } else {
-                format!("building commit {commit} in PipelineRun {name}")
-            };
-            Summary::not_ready(BuildPhase::Building, Reason::Building.as_str(), message)
+            summary::running(run, about.home, stops, about.held_up, is_silent(run, now))
         }
         RunOutcome::Unattested { .. } => {
             if let Some(message) = about.unattested.refusal(run, about.home) {

@@ -1,6 +1,7 @@
 //! (pure) Phase and conditions of the status of an AgentBuild, in short.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use super::run::Run;
 use crate::api::agent_build::BuildPhase;
 use crate::controllers::reason::Reason;
 
@@ -88,4 +89,38 @@ pub fn pending(run: &str) -> String {
     format!(
         "PipelineRun {run} was made and has not begun: if no other operator lets it begin, it is made anew within a minute"
     )
+}
+
+/// A run that goes on, for somebody who looks into the namespace `home`. `stops`: it was cancelled. `held_up`: why its pod does not run yet. `is_silent`: Tekton
+/// should have done something with it.
+#[must_use]
+pub fn running(
+    run: &Run,
+    home: &str,
+    stops: bool,
+    held_up: Option<&str>,
+    is_silent: bool,
+) -> Summary {
+    let (commit, name) = (short(run.commit.as_deref()), run.title(home));
+    let message = if is_silent {
+        let stops = if stops { ", which was cancelled" } else { "" };
+        format!(
+            "Tekton does nothing with PipelineRun {name} of commit {commit}{stops}: does its controller run? \
+             kubectl -n tekton-pipelines get pods"
+        )
+    } else if stops {
+        format!("PipelineRun {name} of commit {commit} was cancelled and stops")
+    } else if let Some(why) = held_up {
+        format!("PipelineRun {name} of commit {commit} does not begin: {why}")
+    } else {
+        format!("building commit {commit} in PipelineRun {name}")
+    };
+    let reason = if is_silent { Reason::TektonNotResponding } else { Reason::Building };
+    Summary::not_ready(BuildPhase::Building, reason.as_str(), message)
+}
+
+/// The beginning of a commit id.
+#[must_use]
+pub fn short(commit: Option<&str>) -> String {
+    commit.unwrap_or_default().chars().take(12).collect()
 }

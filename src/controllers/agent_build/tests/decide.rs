@@ -360,6 +360,11 @@ fn b7_a_build_that_was_refused_access_is_tried_once_for_each_change_of_its_secre
         ..AgentBuildStatus::default()
     };
     assert_eq!(decided(&later, &one, &runs, renewed), Decision::Show(&runs[0]));
+    // A program may renew the Secrets each hour, and none of that helps.
+    let last = MAX_RENEWED - 1;
+    let many = [run(&one, last, failed("PushDenied")), run(&one, last + 1, failed("PushDenied"))];
+    assert_eq!(decided(&empty, &one, &many[..1], renewed), Decision::Enqueue(MAX_RENEWED));
+    assert_eq!(decided(&empty, &one, &many, renewed), Decision::Show(&many[1]));
 }
 
 #[test]

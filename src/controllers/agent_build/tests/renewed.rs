@@ -11,7 +11,13 @@ fn b7_a_build_that_was_refused_access_looks_at_its_secrets_again_and_others_do_n
         again::next(&found, at(1))
     };
     let waits = |next: Next| matches!(next, Next::After(pause) if pause <= Duration::from_secs(60));
-    for reason in ["PushDenied", "GitAccessDenied", "CommitNotFetched", "BaseImageMissing"] {
+    for reason in [
+        "PushDenied",
+        "GitAccessDenied",
+        "CommitNotFetched",
+        "BaseImageMissing",
+        "RegistryWithoutTls",
+    ] {
         assert!(waits(again(&noted, reason)), "{reason}");
         // It has no digest to compare with.
         let unknown = Run { credentials: None, ..noted.clone() };
