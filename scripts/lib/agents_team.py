@@ -206,3 +206,19 @@ def in_pod(name, image, files, command, path):
             "spec": {"selector": labels, "ports": [{"port": 8000}]},
         },
     ]
+
+
+def card(name):
+    """A card of A2A 1.0."""
+    interface = {"url": "http://agent:8000", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    skill = {"id": "answer", "name": "Answer", "description": "Answers.", "tags": ["questions"]}
+    return {
+        "name": name,
+        "description": "Answers.",
+        "version": "1",
+        "supportedInterfaces": [interface],
+        "capabilities": {},
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
+        "skills": [skill],
+    }

@@ -103,16 +103,41 @@ def measure(stage, runs):
     return samples
 
 
+def one_revert(stage, name, file, text, image):
+    """Seconds from a push that gives a file an earlier text to the Deployment with the image of then, and to the Agent that is Ready with it."""
+    commit = stage.commit({file: text})
+    began, seconds = time.monotonic(), []
+    stage.api.merge("gitsyncs", NAMESPACE, NAMESPACE, {"metadata": {"annotations": {"convoke.dev/requestedAt": commit}}})
+    rolled = lambda: image_of(stage.get("deployments", f"agent-{name}")["spec"]["template"]["spec"]) == image  # noqa: E731
+
+    def runs():
+        agent = stage.get("agents", name)
+        return is_ready(agent) and agent["status"].get("image") == image
+
+    for reached in (rolled, runs):
+        while not reached():
+            if time.monotonic() - began > 120:
+                raise AssertionError(f"{name} does not go back to {image}")
+            time.sleep(0.02)
+        seconds.append(time.monotonic() - began)
+    return {"push of a revert → Deployment with the image": seconds[0], "push of a revert → Agent Ready with it": seconds[1]}
+
+
 def measured(stage, watches, build, file, runs):
     """The samples of one build."""
-    samples = []
+    samples, texts = [], []
     for run in range(runs):
-        moments, steps = one_push(stage, watches, build, file, f"run {run} {time.time_ns()}\n")
+        text = f"run {run} {time.time_ns()}\n"
+        moments, steps = one_push(stage, watches, build, file, text)
+        texts.append((text, stage.get("agentbuilds", build)["status"]["builtImage"]))
         took = [max(0.0, later - sooner) for sooner, later in zip(moments, moments[1:])]
         own = sum(seconds for seconds, (_, is_own) in zip(took, STAGES) if is_own)
         sample = {name: seconds for (name, _), seconds in zip(STAGES, took)}
         sample |= {f"step {step['name']}, as Tekton says": float(step["seconds"]) for step in steps}
         sample |= {"own share": own, "all": max(moments) - moments[0]}
+        if len(texts) > 1:
+            sample |= one_revert(stage, build, file, *texts[-2])
+            one_revert(stage, build, file, *texts[-1])
         samples.append(sample)
         print(f"{build} {run + 1} of {runs}: {sample['all']:.2f} s, own share {own:.2f} s", file=sys.stderr, flush=True)
     return samples
@@ -132,6 +157,8 @@ def table(samples):
 def samples_of(runs):
     """Starts all of it, and measures."""
     stage = BuildStage()
+    # That of agents, as users have it.
+    stage.base = "agent"
     try:
         stage.up()
         return measure(stage, runs)

@@ -164,8 +164,8 @@ def measure(stage, runs):
 def medians(title, samples, own):
     """The lines of a table with medians and extremes. `own` are the names of what Convoke alone decides."""
     lines = [f"| {title} | median | least | most | of Convoke |", "|---|---|---|---|---|"]
-    for name in samples[0]:
-        values = [sample[name] for sample in samples]
+    for name in dict.fromkeys(name for sample in samples for name in sample):
+        values = [sample[name] for sample in samples if name in sample]
         figures = " | ".join(f"{figure:.3f} s" for figure in (statistics.median(values), min(values), max(values)))
         lines.append(f"| {name} | {figures} | {'yes' if name in own else ''} |")
     return lines

@@ -4,7 +4,6 @@ test_builds.py runs them in its cluster. They need nothing of its other tests. S
 """
 
 import base64
-import contextlib
 import json
 import os
 import unittest
@@ -16,6 +15,7 @@ from builds_stage import NAMESPACE, TEKTON, stage
 # How many AgentBuilds of two namespaces come at once, and how many builds run at once.
 FULL = bool(os.environ.get("CONVOKE_FULL"))
 CROWD, CALM, LIMIT = (20, 10, 3) if FULL else (8, 4, 3)
+CONTROLLER = "tekton-pipelines-controller"
 # Where Dockerfiles are built.
 BUILDS = "convoke-builds"
 FOLDER = "../images/many"
@@ -118,7 +118,7 @@ class BuildsOfManyAgents(unittest.TestCase):
 
     def test_1_b7_a_crowd_of_builds_does_not_keep_another_namespace_waiting(self):
         # Nothing begins before all of them wait.
-        with self.without_tekton():
+        with stage.without(CONTROLLER, "app.kubernetes.io/component=controller", TEKTON):
             crowd = [self.build("crowd", number) for number in range(CROWD)]
             self.waiting("crowd", crowd, CROWD - LIMIT)
             calm = [self.build("calm", number) for number in range(CALM)]
@@ -151,17 +151,6 @@ class BuildsOfManyAgents(unittest.TestCase):
             return True
 
         stage.eventually(f"{count} builds of {namespace} wait", look)
-
-    @contextlib.contextmanager
-    def without_tekton(self):
-        """Tekton's controller is away meanwhile."""
-        controller, label = "tekton-pipelines-controller", "app.kubernetes.io/component=controller"
-        stage.api.merge("deployments", TEKTON, controller, {"spec": {"replicas": 0}})
-        try:
-            stage.eventually("it is gone", lambda: not stage.api.list("pods", TEKTON, label), 90)
-            yield
-        finally:
-            stage.api.merge("deployments", TEKTON, controller, {"spec": {"replicas": 1}})
 
     def test_2_b1_a_commit_in_one_of_many_folders_builds_one_image(self):
         before = {run["metadata"]["name"] for run in self.all_runs()}
@@ -241,7 +230,7 @@ class BuildsOfManyAgents(unittest.TestCase):
 
     def no_tekton(self):
         """Tekton's controller is away."""
-        with self.without_tekton():
+        with stage.without(CONTROLLER, "app.kubernetes.io/component=controller", TEKTON):
             stage.commit({f"{FOLDER}/a52/note": "tekton\n"})
             name = self.build("calm", 52)
 
@@ -303,6 +292,11 @@ class BuildsOfManyAgents(unittest.TestCase):
         self.assertIn(PLANTED, found)
         for canary in ("canary-of-the-repository", user, "eyJhbGciOi", "kubernetes.io/serviceaccount/token"):
             self.assertNotIn(canary, found)
+        # And nobody is told them.
+        told = stage.objects("-n", BUILDS) + stage.objects("-n", "strict")
+        self.assertIn(pod["metadata"]["uid"], told)
+        for canary in ("canary-of-the-repository", user):
+            self.assertNotIn(canary, said + told)
         # To the API server it is nobody.
         self.assertRegex(found, "(?s)the API server says (403 .*system:anonymous|401 )")
         # It goes with all that it had there, the copy of its credentials first.

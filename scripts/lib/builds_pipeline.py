@@ -24,7 +24,7 @@ class APipelineOfItsOwn(unittest.TestCase):
 
     def files(self, expected):
         """The AgentBuild `own` and its source. The step `try` fails unless its build argument is what is expected."""
-        base = stage.in_cluster("agent")
+        base = stage.in_cluster(stage.base)
         parameters = [
             {"name": "dockerfile", "value": "Dockerfile.test"},
             {"name": "build-args", "values": [f"BASE={base}", f"WORD={self.WORD}"]},
@@ -69,7 +69,7 @@ class APipelineOfItsOwn(unittest.TestCase):
         ]
         build = {
             "strategy": "Append",
-            "append": {"baseImage": stage.in_cluster("agent")},
+            "append": {"baseImage": stage.in_cluster(stage.base)},
             "source": {"gitSync": {}, "subfolder": "images/own"},
             "output": {"image": f"{NAMESPACE}/own", "insecure": True},
             "pipeline": {"parameters": [{"name": "buildah-image", "value": stage.in_cluster("builder")}], "steps": steps},

@@ -24,9 +24,8 @@ class PrivatePlaces(unittest.TestCase):
 
     def shown(self, run):
         """All that people may see of builds: every object but Secrets, and the logs of a run, of the operator and of Tekton."""
-        kinds = stage.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
-        kinds = ",".join(kind for kind in kinds if kind != "secrets")
-        shown = [stage.kubectl("get", kinds, "--all-namespaces", "-o", "json", seconds=120)]
+        of_all = stage.kubectl("api-resources", "--namespaced=false", "--verbs=list", "-o", "name").split()
+        shown = [stage.objects("--all-namespaces"), stage.kubectl("get", ",".join(of_all), "-o", "json", seconds=120)]
         pods = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
         pods += [pod for namespace in (OPERATOR, TEKTON) for pod in stage.api.list("pods", namespace)]
         for pod in pods:

@@ -18,7 +18,7 @@ import oci
 from agents_stage import OPERATOR, ROOT, condition
 from builds_profiles import WithoutBaseline
 from builds_stage import NAMESPACE, stage
-from tekton import libraries
+from operator_image import libraries
 from test_tekton import REGISTRY
 
 FOLDER = "../images/scanned"

@@ -3,6 +3,7 @@
 For test_builds.py and bench_builds.py. Needs root. Standard library only.
 """
 
+import contextlib
 import json
 import shutil
 import socket
@@ -25,13 +26,15 @@ MODEL_URL = f"http://scripted-model.{OPERATOR}.svc:8000/v1"
 PASSWORD = "canary-4711-password"
 # The same, as htpasswd keeps it.
 PASSWORD_HASH = "$2b$04$zzTuydb3nHpg2htzqPXvOeQzTihWelMR6vTt5pfqmmrYYGqgUnKKe"
-DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY note /note\nRUN cp /note /tmp/copied\n"
+DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY note /note\nRUN mkdir -p /tmp && cp /note /tmp/copied\n"
 
 
 class BuildStage(Stage):
     """The cluster with Tekton, the operator, and a team with an agent whose image is built from its repository."""
 
-    more_images = ("builder", "scanners")
+    more_images = ("builder", "scanners", "web-shell")
+    # What Dockerfiles build on. buildah compresses it again for each image, and the node unpacks it: it is small.
+    base = "web-shell"
 
     def up(self):
         self.cluster = Cluster()
@@ -57,6 +60,16 @@ class BuildStage(Stage):
         self.applied(commit, seconds=180)
         return commit
 
+    @contextlib.contextmanager
+    def without(self, deployment, label, namespace):
+        """The pods of a Deployment, which have this label, are away meanwhile."""
+        self.api.merge("deployments", namespace, deployment, {"spec": {"replicas": 0}})
+        try:
+            self.eventually("it is gone", lambda: not self.api.list("pods", namespace, label), 90)
+            yield
+        finally:
+            self.api.merge("deployments", namespace, deployment, {"spec": {"replicas": 1}})
+
     def eventually(self, what, probe, seconds=PATIENCE_SECONDS):
         return super().eventually(what, probe, seconds)
 
@@ -77,13 +90,19 @@ class BuildStage(Stage):
         assert done.returncode == 0, f"{command}: {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def objects(self, *where):
+        """All objects but Secrets that `kubectl get` finds there, as text."""
+        kinds = self.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
+        kinds = ",".join(kind for kind in kinds if kind != "secrets")
+        return self.kubectl("get", kinds, *where, "-o", "json", seconds=120)
+
     def in_cluster(self, image):
         """The name of an image for pods."""
         return self.images[image].replace(json.loads((self.state / "cluster/ready").read_text())["registry"], REGISTRY)
 
-    def name_images(self):
-        """The shipped template takes images from the internet; here it takes ours, as its README says. Convoke's own is the operator's."""
-        name = "pipeline-template-dev"
+    def name_images(self, mode="dev"):
+        """The shipped template of a mode takes images from the internet; here it takes ours, as its README says. Convoke's own is the operator's."""
+        name = f"pipeline-template-{mode}"
         template = json.loads(self.get("configmaps", name, OPERATOR)["data"]["template.json"])
         for parameter in template["globalParameters"]:
             parameter["value"] = self.in_cluster("builder")
@@ -92,9 +111,11 @@ class BuildStage(Stage):
     def first_files(self):
         source = {"gitSync": {}, "subfolder": "images/reviewer"}
         output = {"image": IMAGE, "insecure": True}
-        build = {"source": source, "output": output, "buildArgs": {"BASE": self.in_cluster("agent")}}
+        build = {"source": source, "output": output, "buildArgs": {"BASE": self.in_cluster(self.base)}}
         agent = {"buildRef": "reviewer", "modelAPI": "open", "model": "small", "resources": team.LITTLE}
         agent["config"] = {"instructions": "You are the reviewer."}
+        if self.base == "web-shell":
+            agent["env"] = [{"name": "WEB_CARD", "value": json.dumps(team.card("reviewer"))}]
         objects = [
             {"kind": "AgentBuild", "metadata": {"name": "reviewer"}, "spec": build},
             {"kind": "Agent", "metadata": {"name": "reviewer"}, "spec": agent},

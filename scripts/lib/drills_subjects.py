@@ -54,25 +54,9 @@ def model_pod(stage, name):
     return team.in_pod(name, stage.images["python"], model, command, "/health"), address
 
 
-def card(name):
-    """A card of A2A 1.0."""
-    interface = {"url": "http://agent:8000", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
-    skill = {"id": "answer", "name": "Answer", "description": "Answers.", "tags": ["questions"]}
-    return {
-        "name": name,
-        "description": "Answers.",
-        "version": "1",
-        "supportedInterfaces": [interface],
-        "capabilities": {},
-        "defaultInputModes": ["text/plain"],
-        "defaultOutputModes": ["text/plain"],
-        "skills": [skill],
-    }
-
-
 def web_agent(stage, namespace, name, model="plain"):
     """An agent that is nothing but a card."""
-    env = [{"name": "WEB_CARD", "value": json.dumps(card(name))}]
+    env = [{"name": "WEB_CARD", "value": json.dumps(team.card(name))}]
     small = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
     spec = {"modelAPI": {"name": model}, "model": "small", "image": stage.images["web"], "env": env, "resources": small}
     return meta(team.ours("Agent", name, **spec), namespace)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import npm_packages
 import oci
+from operator_image import shell
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "images"
@@ -255,18 +256,26 @@ def go_program(images, source):
     return program
 
 
-def web(version):
-    """A recipe: scripts/lib/images/web, which says that it is of this version."""
+def web(version, shell=None):
+    """A recipe: scripts/lib/images/web, which says that it is of this version.
+
+    `shell` gives the files and links of a shell. The image can be built on then, and its user is root.
+    """
     source = SOURCES / "web"
-    config = {"User": USER, "ExposedPorts": {"8000/tcp": {}}, "Env": ["PATH=/bin", f"WEB_VERSION={version}"]}
+    config = {"User": "0:0" if shell else USER, "ExposedPorts": {"8000/tcp": {}}}
+    config["Env"] = ["PATH=/bin", f"WEB_VERSION={version}"]
 
     def parts(_):
-        return [hashed({path.name: path for path in source.iterdir()}), config]
+        files, links = shell() if shell else ({}, {})
+        return [hashed({path.name: path for path in source.iterdir()}), config, *([hashed(files), links] if shell else [])]
 
     def build(images, folder):
-        oci.Image({"web": go_program(images, source)}, entrypoint=["/web"], config=config).write_layout(folder)
+        files, links = shell() if shell else ({}, {})
+        files |= {"web": go_program(images, source)}
+        oci.Image(files, links, entrypoint=["/web"], config=config).write_layout(folder)
 
-    return Recipe(f"answers everything, fails when told to; version {version}", parts, build)
+    about = f"answers everything, fails when told to; version {version}"
+    return Recipe(about + (", with a shell" if shell else ""), parts, build, ("busybox-static:busybox",) if shell else ())
 
 
 def packages():
@@ -385,4 +394,5 @@ RECIPES = {
     "packages": packages(),
     "web": web(1),
     "web-2": web(2),
+    "web-shell": web(1, shell),
 }

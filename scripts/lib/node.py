@@ -214,8 +214,8 @@ class Inside:
                 *(sys.executable, "-B", str(Path(__file__).with_name("node_inside.py"))),
             ],
             cwd="/",
-            # Nothing of the caller's: proxies would be asked for addresses of the node.
-            env={"PATH": os.environ["PATH"], "HOME": "/root", "LANG": "C.UTF-8"},
+            # Of the caller's only how often Go collects garbage: proxies would be asked for addresses of the node.
+            env={"PATH": os.environ["PATH"], "HOME": "/root", "LANG": "C.UTF-8", "GOGC": os.environ.get("GOGC", "100")},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             preexec_fn=die_with_parent,

@@ -9,7 +9,9 @@ certificates. What users run is made from the Dockerfile instead.
 Standard library only, Python 3.11 or newer, Linux.
 """
 
+import errno
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,12 +21,23 @@ import oci
 
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 
+
 def libraries(binary):
     """The shared libraries of a binary, with its loader: path in an image to path here."""
     done = subprocess.run(["ldd", binary], capture_output=True, text=True, check=False)
     # A static binary has none.
     paths = re.findall(r"(/\S+) \(0x", done.stdout) if done.returncode == 0 else []
     return {path.lstrip("/"): Path(path) for path in paths}
+
+
+def shell():
+    """A shell with its commands for oci.Image: files and links. Raises OSError when this machine has no busybox."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        raise FileNotFoundError(errno.ENOENT, "it is missing (apt-get install busybox-static)", "busybox")
+    listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    links = {f"bin/{applet}": "busybox" for applet in listed if applet != "busybox"}
+    return {"bin/busybox": Path(busybox)} | libraries(busybox), links
 
 
 def main():

@@ -13,8 +13,6 @@ the controller leads. Standard library only, Python 3.11 or newer, Linux.
 
 import argparse
 import json
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,7 +20,7 @@ from pathlib import Path
 import oci
 from kube_api import Api, Refused
 from node_files import REGISTRY_NAME, REGISTRY_PORT
-from operator_image import libraries
+from operator_image import shell
 
 NAMESPACE = "tekton-pipelines"
 PROGRAMS = ("controller", "webhook", "entrypoint", "nop", "sidecarlogresults", "workingdirinit")
@@ -58,12 +56,8 @@ def image(name, tools, user=USER):
     if name != "shell":
         files = {f"ko-app/{name}": tools / name}
         return oci.Image(files, entrypoint=[f"/ko-app/{name}"], config={"User": user})
-    busybox = shutil.which("busybox")
-    if busybox is None:
-        raise Failed("busybox is missing (apt-get install busybox-static)")
-    listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    links = {f"bin/{applet}": "busybox" for applet in listed if applet != "busybox"}
-    return oci.Image({"bin/busybox": Path(busybox)} | libraries(busybox), links, entrypoint=["/bin/sh"], config={"User": user})
+    files, links = shell()
+    return oci.Image(files, links, entrypoint=["/bin/sh"], config={"User": user})
 
 
 def push_images(tools, registry):

@@ -13,6 +13,8 @@ import urllib.request
 from pathlib import Path
 
 import builds_cache
+import builds_commits
+import builds_killed
 import builds_many
 import builds_packages
 import builds_pipeline
@@ -50,7 +52,7 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertEqual(oci.tagged(registry, IMAGE, f"cvk-{key}"), digest)
         pods = stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run['metadata']['name']}")
         self.assertEqual(len(pods), 1, "one pod a build")
-        self.assertEqual(status["baseDigest"], stage.images["agent"].rpartition("@")[2])
+        self.assertEqual(status["baseDigest"], stage.images[stage.base].rpartition("@")[2])
         self.digests["one"] = digest
 
     def test_2_b1_a_commit_that_touches_nothing_of_it_builds_nothing(self):
@@ -229,21 +231,11 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         assert status["pipelineRun"] not in others, status
         return status["pipelineRun"]
 
-    def test_91_b7_a_newer_commit_stops_a_young_build_and_is_built(self):
-        run = self.slow("four")
-        commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "five\n"})
-        stage.built(commit)
-        self.assertEqual(stage.note(), "five")
-        status = stage.get("agentbuilds", "reviewer")["status"]
-        ended = {one["pipelineRun"]: one["result"] for one in status["history"]}
-        self.assertEqual(ended[run], "Superseded", ended)
-        self.assertFalse(self.pods_of(run))
-
     def test_92_b7_what_the_network_is_to_blame_for_is_tried_again(self):
         service = stage.get("services", "registry", OPERATOR)
         stage.api.delete("services", OPERATOR, "registry")
         try:
-            commit = stage.push({f"{SOURCE}/note": "six\n"})
+            commit = stage.push({f"{SOURCE}/Dockerfile": DOCKERFILE, f"{SOURCE}/note": "six\n"})
             status = stage.eventually("it is tried again", lambda: self.reason("Retrying"))
         finally:
             for key in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
@@ -273,7 +265,7 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         commits = [run["metadata"]["annotations"]["convoke.dev/commit"] for run in stage.runs()]
         self.assertEqual(commits.count(commit), 1, "one run a key")
         status = stage.get("agentbuilds", "reviewer")["status"]
-        first = stage.images["agent"].rpartition("@")[2]
+        first = stage.images[stage.base].rpartition("@")[2]
         self.assertEqual(status["baseDigest"], first)
 
         base = self.move_base({"moved": "yes"})
@@ -297,9 +289,9 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         return json.loads((stage.state / "cluster/ready").read_text())["registry"]
 
     def move_base(self, annotations=None):
-        """Lets the tag `moving` name the image of agents, perhaps with annotations; gives its name for pods."""
+        """Lets the tag `moving` name the base image, perhaps with annotations; gives its name for pods."""
         registry = self.registry()
-        repository, _, digest = stage.images["agent"].removeprefix(f"{registry}/").partition("@")
+        repository, _, digest = stage.images[stage.base].removeprefix(f"{registry}/").partition("@")
         request = urllib.request.Request(f"http://{registry}/v2/{repository}/manifests/{digest}", headers={"Accept": oci.MANIFEST})
         with urllib.request.urlopen(request, timeout=10) as reply:
             manifest = reply.read()
@@ -331,32 +323,6 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertIn(status["pipelineRun"], runs)
         self.assertEqual(sorted(one["pipelineRun"] for one in status["history"]), sorted(runs))
         stage.ready("agents", "reviewer")
-
-    def test_95_b1_a_build_that_is_made_anew_takes_the_image_that_it_has_made_before(self):
-        source = {"gitSync": {}, "subfolder": "images/anew"}
-        output = {"image": f"{NAMESPACE}/anew", "insecure": True}
-        build = {"kind": "AgentBuild", "metadata": {"name": "anew"}, "spec": {"source": source, "output": output}}
-        build["apiVersion"] = "convoke.dev/v1alpha1"
-        files = {"../images/anew/Dockerfile": "FROM scratch\nCOPY note /note\n", "../images/anew/note": "anew\n"}
-        stage.push(files | {"anew.json": json.dumps(build)})
-
-        def succeeded(before=None):
-            found = stage.get("agentbuilds", "anew")
-            assert found and found["metadata"]["uid"] != before, "it was not made anew yet"
-            assert found.get("status", {}).get("phase") == "Succeeded", json.dumps(found.get("status"), indent=1)
-            return found
-
-        first = stage.eventually("it is built", succeeded)
-        self.assertIn("pipelineRun", first["status"])
-        self.assertNotIn("baseDigest", first["status"], "it is built from scratch")
-        stage.kubectl("-n", NAMESPACE, "delete", "agentbuild", "anew", "--cascade=foreground")
-        second = stage.eventually("it is found", lambda: succeeded(first["metadata"]["uid"]))
-        status = second["status"]
-        self.assertEqual(status["builtImage"], first["status"]["builtImage"])
-        self.assertEqual(status["buildKey"], first["status"]["buildKey"])
-        self.assertNotIn("pipelineRun", status)
-        self.assertRegex(status["message"], "^found ")
-        self.assertEqual(stage.api.list("pipelineruns", NAMESPACE, "convoke.dev/name=anew"), [])
 
     def test_96_a10_an_image_that_does_not_start_is_gone_back_from(self):
         agent = json.loads((stage.state / "work/team/agent.json").read_text())
@@ -395,6 +361,45 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertEqual(stage.note(), "nine")
         conditions = stage.get("agentbuilds", "reviewer")["status"]["conditions"]
         self.assertNotIn("RolledBack", [one["type"] for one in conditions])
+
+    def configured(self):
+        """The ConfigMap with which the agent's Deployment configures it, and its instructions."""
+        pod = stage.get("deployments", "agent-reviewer")["spec"]["template"]["spec"]
+        (name,) = {one["configMap"]["name"] for one in pod["volumes"] if "configMap" in one}
+        return name, "You are the reviewer." in json.dumps(stage.get("configmaps", name)["data"])
+
+    def test_97_a10_a_configuration_that_does_not_work_is_gone_back_from(self):
+        agent = json.loads((stage.state / "work/team/agent.json").read_text())
+        agent["spec"]["progressDeadline"] = "30s"
+        good, configured = json.dumps(agent, indent=1), self.configured()
+        self.assertTrue(configured[1])
+        agent["spec"]["env"].append({"name": "WEB_UNREADY", "value": "true"})
+        agent["spec"]["config"]["instructions"] = "You are another one."
+        stage.push({"agent.json": json.dumps(agent, indent=1)})
+
+        def back():
+            status, reason, message = condition(stage.get("agents", "reviewer"), "Ready")
+            assert (status, reason) == ("False", "RolledBack"), message
+            assert self.configured() == configured, self.configured()
+            return message
+
+        stage.eventually("it has gone back", back)
+        (pod,) = stage.pods("agent", "reviewer")
+        self.assertNotIn("WEB_UNREADY", json.dumps(pod["spec"]))
+        stage.push({"agent.json": good})
+        stage.ready("agents", "reviewer")
+
+
+class WhatAnImageIsMadeOf(builds_commits.WhatAnImageIsMadeOf):
+    """In the same cluster."""
+
+
+class TheNewestCommitWins(builds_commits.TheNewestCommitWins):
+    """In the same cluster."""
+
+
+class KilledAtEachStage(builds_killed.KilledAtEachStage):
+    """In the same cluster."""
 
 
 class BuildsOfManyAgents(builds_many.BuildsOfManyAgents):

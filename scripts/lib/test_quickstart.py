@@ -39,6 +39,8 @@ class QuickstartWithPods(unittest.TestCase):
         without = ("env", f"XDG_CACHE_HOME={cache.name}")
         cls.shown_without_tekton = cls.quickstart("--pods", "--detach", under=without)
         cls.waiting = cls.cluster.kubectl("get", "agent/reviewer", "-n", "agents", "-o", "jsonpath={.status.phase}")
+        builder = '{.status.conditions[?(@.type=="BuilderAvailable")].reason}'
+        cls.builder = cls.cluster.kubectl("get", "agentbuild/reviewer", "-n", "agents", "-o", f"jsonpath={builder}")
         cls.shown = cls.quickstart("--pods", "--detach")
         cls.kubectl, cls.eventually = cls.cluster.kubectl, cls.cluster.eventually
 
@@ -178,7 +180,7 @@ class QuickstartWithPods(unittest.TestCase):
         lines = [line for line in self.shown_without_tekton.splitlines() if "Tekton" in line]
         self.assertEqual(len(lines), 1, self.shown_without_tekton)
         self.assertIn("scripts/quickstart --pods --tekton", lines[0])
-        self.assertEqual(self.waiting, "Waiting")
+        self.assertEqual((self.waiting, self.builder), ("Waiting", "TektonNotInstalled"))
         self.assertNotIn("--tekton", self.shown, "Tekton was there")
 
     def runs(self):

@@ -141,7 +141,7 @@ impl Dice {
 /// Runs a target until its time is over.
 fn fuzz(name: &str, target: fn(&[u8])) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let default = if std::env::var("CI").as_deref() == Ok("true") { 15 } else { 1 };
+    let default = if std::env::var("CI").as_deref() == Ok("true") { 5 } else { 1 };
     let time = Duration::from_secs(number("CONVOKE_FUZZ_SECONDS").unwrap_or(default));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     let seed = number("CONVOKE_SEED").unwrap_or(now as u64).max(1);

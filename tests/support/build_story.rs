@@ -445,7 +445,9 @@ fn without_times(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(without_times),
         Value::Object(map) => {
-            for key in ["lastTransitionTime", "queuedAt", "startedAt", "seconds", "at"] {
+            for key in
+                ["lastTransitionTime", "queuedAt", "builtAfter", "startedAt", "seconds", "at"]
+            {
                 map.remove(key);
             }
             map.values_mut().for_each(without_times);

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use convoke::api::keys;
 use futures::StreamExt;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Client, ResourceExt};
 use tokio::task::JoinHandle;
 
@@ -44,13 +45,18 @@ impl RunWatch {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let target = seen.clone();
         let task = tokio::spawn(async move {
-            let mut events = std::pin::pin!(watcher(api, Config::default()));
+            let mut events = std::pin::pin!(watcher(api, Config::default()).default_backoff());
+            let mut listed = false;
             while let Some(event) = events.next().await {
                 let mut seen = target.lock().expect("lock");
                 match event {
                     Ok(Event::Apply(run) | Event::InitApply(run)) => seen.see(&run, false),
                     Ok(Event::Delete(run)) => seen.see(&run, true),
-                    Ok(Event::Init | Event::InitDone) => {}
+                    Ok(Event::Init) if listed => seen.wrong.push("the watch has a gap".into()),
+                    Ok(Event::Init) => {}
+                    Ok(Event::InitDone) => listed = true,
+                    // The storage of a new kind is still being prepared: it goes on from where it was.
+                    Err(Error::InitialListFailed(_) | Error::WatchStartFailed(_)) => {}
                     Err(error) => seen.wrong.push(format!("the watch has a gap: {error}")),
                 }
             }

@@ -350,6 +350,9 @@ pub struct AgentBuildStatus {
     /// The key that `builtImage` was built for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_key: Option<String>,
+    /// When the newest build began that there was when `builtImage` was chosen (RFC 3339). The image of an older one does not replace it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub built_after: Option<String>,
     /// The key of the newest wanted build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_key: Option<String>,

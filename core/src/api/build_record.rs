@@ -94,6 +94,9 @@ pub struct BuildRecord {
     /// The commit that it was built from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// The id of the source folder in that commit: `git rev-parse COMMIT:FOLDER`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<String>,
     /// For what it was stopped, with the result Superseded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<NewerBuild>,

@@ -2,7 +2,7 @@
 //!
 //! A build that appends is resolved as if its spec named that digest: so it is in the build key, and the step that appends takes exactly this
 //! image. The source of a build with a Dockerfile gets the digests of its base images ([`super::base_images`]), with the same effect. A
-//! registry is asked once for all builds of a namespace that name the same image in the same way, and again after some minutes. While it does not
+//! registry is asked once for all builds of a namespace that ask with the same rights, and again after some minutes. While it does not
 //! answer, what it has said before holds, and a condition says so; the status keeps it over a restart.
 
 use std::collections::{BTreeSet, HashMap};
@@ -17,13 +17,14 @@ use super::Controller;
 use super::base_images::{self, Followed, follows};
 use super::base_pace::Pace;
 use super::decide::is_asked;
+use super::pipeline_run::repository;
 use super::problem::BuildProblem;
 use super::questions::{Asked, Questions};
 use super::reconcile::Subject;
 use super::reuse::{Nothing, SLOW, TOTAL};
 use crate::api::AgentBuild;
 use crate::api::agent_build::{AgentBuildSpec, AgentBuildStatus, BuildStrategy};
-use crate::registry::{BaseError, Digest, Reference, Registry};
+use crate::registry::{BaseError, Digest, Image, Reference, Registry};
 use crate::runtime::worker::Next;
 use convoke_core::sync::commit::source_at::SourceAt;
 
@@ -38,12 +39,13 @@ pub const STALE: &str = "BaseImageStale";
 /// The most answers that are kept.
 const MAX_KEPT: usize = 1000;
 
-/// A question, as builds of one namespace with the same credentials ask it.
+/// A question, as builds of one namespace with the same rights ask it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Question {
     registry: Asked,
     base: String,
-    secret: Option<String>,
+    /// The Secret, the image of the build, and whether its registry is one over plain HTTP: what the Secret may be used for depends on these.
+    credentials: Option<(String, String, bool)>,
 }
 
 /// What is known of a tag.
@@ -105,6 +107,14 @@ pub struct Following {
     pub stale: Option<String>,
     /// Those of the Dockerfile with their digests, once they are known.
     images: Option<Vec<String>>,
+}
+
+impl Following {
+    /// Whether it was looked what the base images of a build are. With a Dockerfile that needs its source.
+    #[must_use]
+    pub fn is_known(&self, spec: &AgentBuildSpec) -> bool {
+        !follows(spec) || self.images.is_some()
+    }
 }
 
 /// A tag that is followed: its digest, and why it is not known whether it still has that.
@@ -230,13 +240,16 @@ impl Controller {
         before: Option<Digest>,
     ) -> Result<Answer, String> {
         let spec = &subject.build.spec;
+        let image = repository(spec, registry);
+        let is_near = image.parse().is_ok_and(|ours: Image| ours.is_beside(&reference.image));
         let asked = Asked {
             namespace: subject.key.namespace.clone(),
             registry: reference.image.registry().to_owned(),
-            plain_http: spec.output.insecure,
+            plain_http: spec.output.insecure && is_near,
         };
-        let secret = spec.output.secret_ref.as_ref().map(|secret| secret.name.clone());
-        let question = Question { registry: asked.clone(), base: base.to_owned(), secret };
+        let secret = spec.output.secret_ref.as_ref();
+        let credentials = secret.map(|secret| (secret.name.clone(), image, spec.output.insecure));
+        let question = Question { registry: asked.clone(), base: base.to_owned(), credentials };
         let place = self.bases.place(&question);
         let asks = is_asked(&subject.old, subject.asked());
         let of_status = before.clone();

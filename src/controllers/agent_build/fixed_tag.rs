@@ -93,12 +93,14 @@ pub fn fixed(tag: &str) -> Option<&str> {
 
 /// (pure) What the tag is to name, if it may name something else, and whether that is likely: then it is told if the registry cannot be asked.
 /// `new` is the status, and `runs` are those of the build.
+/// `is_changed` says whether the spec is another one than before: its tag may be.
 #[must_use]
 pub fn wanted(
     about: &KeyFinding<'_>,
     new: &AgentBuildStatus,
     (uid, tag): (&str, &str),
     runs: &[&Run],
+    is_changed: bool,
 ) -> Option<(Wanted, bool)> {
     if new.built_key.as_deref() != Some(about.key.as_str()) {
         return None;
@@ -107,7 +109,8 @@ pub fn wanted(
     if image.split_once('@').map(|(name, _)| name) != Some(about.repository) {
         return None;
     }
-    let other = rivals(about, (uid, tag), runs).max_by_key(|run| run.created);
+    // Of any tag: the spec may have had this one meanwhile.
+    let other = others(about, uid, runs).max_by_key(|run| run.created);
     let has_image = match about.decision {
         Decision::Reuse(_) | Decision::Found(_) | Decision::Keep => true,
         Decision::Show(run) => matches!(run.outcome, RunOutcome::Built { .. }),
@@ -117,29 +120,48 @@ pub fn wanted(
     let is_told = new.conditions.iter().any(|condition| condition.type_ == STALE);
     let is_older = match about.decision {
         // Times are whole seconds.
-        Decision::Show(run) => other.is_some_and(|other| other.created >= run.created),
+        Decision::Show(run) => {
+            let mut newer = rivals(about, (uid, tag), runs);
+            newer.any(|other| other.created >= run.created)
+        }
         _ => false,
     };
+    // The tag is not in the key: nothing is built for another one. What a run has pushed that is gone is not known.
+    let is_another = match about.decision {
+        Decision::Show(run) => run.tag.as_deref().is_some_and(|pushed| pushed != tag),
+        _ => true,
+    };
     // Also where its own run is the newest one: the operator may have had the tag name an older image since.
-    let may_differ = has_image && (is_chosen || other.is_some() || is_told);
+    let may_differ = has_image && (is_chosen || is_another || other.is_some() || is_told);
     let after = other.map(|run| run.name.clone());
     let wanted = Wanted { uid: uid.to_owned(), tag: tag.to_owned(), image, after };
-    may_differ.then_some((wanted, is_chosen || is_told || is_older))
+    may_differ.then_some((wanted, is_chosen || is_told || is_older || (is_another && is_changed)))
 }
 
-/// The runs of other keys that push the same tag of the same image.
+fn is(have: Option<&str>, want: &str) -> bool {
+    have.is_none_or(|have| have == want)
+}
+
+/// The runs of other keys that push the same image.
+fn others<'a>(
+    about: &KeyFinding<'_>,
+    uid: &str,
+    runs: &[&'a Run],
+) -> impl Iterator<Item = &'a Run> {
+    runs.iter().copied().filter(move |run| {
+        run.owner_uid.as_deref() == Some(uid)
+            && run.key.as_deref() != Some(about.key.as_str())
+            && is(run.image.as_deref(), about.repository)
+    })
+}
+
+/// Those of them that push the same tag.
 fn rivals<'a>(
     about: &KeyFinding<'_>,
     (uid, tag): (&str, &str),
     runs: &[&'a Run],
 ) -> impl Iterator<Item = &'a Run> {
-    let is = |have: &Option<String>, want: &str| have.as_deref().is_none_or(|have| have == want);
-    runs.iter().copied().filter(move |run| {
-        run.owner_uid.as_deref() == Some(uid)
-            && run.key.as_deref() != Some(about.key.as_str())
-            && is(&run.tag, tag)
-            && is(&run.image, about.repository)
-    })
+    others(about, uid, runs).filter(move |run| is(run.tag.as_deref(), tag))
 }
 
 impl Controller {
@@ -158,7 +180,8 @@ impl Controller {
         };
         let (uid, entries) = (subject.entry.uid.as_str(), subject.runs());
         let runs: Vec<_> = entries.iter().map(|entry| &entry.value).collect();
-        let Some((wanted, is_likely)) = wanted(about, new, (uid, tag), &runs) else {
+        let is_changed = subject.old.observed_generation != new.observed_generation;
+        let Some((wanted, is_likely)) = wanted(about, new, (uid, tag), &runs, is_changed) else {
             return next;
         };
         let has_changed = subject.old.built_image.as_ref().is_some_and(|old| *old != wanted.image);

@@ -24,9 +24,6 @@ pub fn records<'a>(
     let ended = runs.into_iter().filter_map(record);
     let all = old.iter().cloned().chain(ended).map(|record| (id(&record), record));
     let mut all: Vec<_> = all.collect::<BTreeMap<_, _>>().into_values().collect();
-    let began = |record: &BuildRecord| {
-        record.started_at.as_deref().and_then(|text| text.parse::<Timestamp>().ok())
-    };
     all.sort_by(|one, other| {
         began(other).cmp(&began(one)).then_with(|| one.pipeline_run.cmp(&other.pipeline_run))
     });
@@ -44,6 +41,11 @@ pub fn records<'a>(
 fn id(record: &BuildRecord) -> (Option<String>, Option<String>) {
     let found = record.pipeline_run.is_none().then(|| record.key.clone());
     (record.pipeline_run.clone(), found)
+}
+
+/// When a build began.
+fn began(record: &BuildRecord) -> Option<Timestamp> {
+    record.started_at.as_deref()?.parse().ok()
 }
 
 fn is_good(record: &BuildRecord) -> bool {
@@ -73,6 +75,7 @@ fn record(run: &Run) -> Option<BuildRecord> {
         key: run.key.clone()?,
         result,
         commit: run.commit.clone(),
+        tree: run.tree.clone(),
         superseded_by: run.superseded_by.clone().filter(|_| result == BuildResult::Superseded),
         base_digest: run.base_digest.clone().filter(|_| image.is_some()),
         sbom_digest: run.sbom_digest.clone().filter(|_| image.is_some()),
@@ -90,22 +93,48 @@ pub fn image_of<'a>(history: &'a [BuildRecord], key: &BuildKey) -> Option<&'a Bu
 }
 
 /// Takes the image of a build that has just ended, of a key that is no longer the newest one: until that has an image, there is no
-/// newer one. Without this, commits that come faster than builds end would keep every image away. `old` is the status before.
-pub fn take_what_ended(new: &mut AgentBuildStatus, old: &AgentBuildStatus) {
-    let has_image = new.built_key.is_some() && new.built_key == new.build_key;
-    // Without a history before, nothing says what is new.
-    if has_image || (old.history.is_empty() && old.built_image.is_some()) {
+/// newer one. Without this, commits that come faster than builds end would keep every image away. It must have begun later than every
+/// build that had begun when the image of the status was chosen as that of the newest key. So what is attested late replaces no newer image, and none that a revert
+/// has chosen since. `old` is the status before, and `runs` are those of the build.
+pub fn take_what_ended<'a>(
+    new: &mut AgentBuildStatus,
+    old: &AgentBuildStatus,
+    runs: impl IntoIterator<Item = &'a Run>,
+) {
+    let bound = bound(old);
+    if new.built_key.is_some() && new.built_key == new.build_key {
+        // Also one that runs: it is stopped, and may have made its image before.
+        let newest =
+            runs.into_iter().filter_map(|run| run.began.or(run.created)).chain(bound).max();
+        new.built_after = newest.map(|time| time.to_string());
         return;
     }
-    let is_new = |record: &&BuildRecord| !old.history.iter().any(|known| id(known) == id(record));
-    let good = |record: &&BuildRecord| is_good(record) && record.image.is_some();
-    if let Some(record) = new.history.iter().filter(is_new).find(good).cloned() {
+    // Without a history before, nothing says what is new.
+    if old.history.is_empty() && old.built_image.is_some() {
+        return;
+    }
+    let is_new = |record: &BuildRecord| !old.history.iter().any(|known| id(known) == id(record));
+    let is_taken = |record: &&BuildRecord| {
+        is_good(record) && record.image.is_some() && is_new(record) && began(record) > bound
+    };
+    if let Some(record) = new.history.iter().find(is_taken).cloned() {
         new.built_image = record.image;
         new.base_digest = record.base_digest;
         new.sbom_digest = record.sbom_digest;
         new.built_key = Some(record.key);
         new.last_built_commit = record.commit;
+        new.built_after = record.started_at;
     }
+}
+
+/// After which time a build must have begun whose image may replace that of a status.
+fn bound(status: &AgentBuildStatus) -> Option<Timestamp> {
+    let told = status.built_after.as_deref().and_then(|text| text.parse().ok());
+    // In a status of an older version it is not there.
+    told.or_else(|| {
+        let good = status.history.iter().filter(|record| is_good(record));
+        good.filter(|record| record.pipeline_run.is_some()).filter_map(began).max()
+    })
 }
 
 /// The names of the newest runs that wait to be attested: as many as there may be of builds that made an image.

@@ -221,10 +221,11 @@ pub fn start<E: Send + 'static>(
         for (key, build) in builds.all() {
             let status = build.value.object().and_then(|build| build.status.clone());
             turns.note(&key, status.as_ref().and_then(reconcile::queued));
-            turns.doubt(&key, tokio::time::Instant::now());
         }
         let _ = tokio::time::timeout(MAX_TEKTON_WAIT, tekton.wait_known()).await;
         proofs.key_settled().await;
+        let now = tokio::time::Instant::now();
+        builds.all().iter().for_each(|(key, _)| turns.doubt(key, now));
         worker::run(controller, queue, CONCURRENT_RECONCILES).await;
         Ok(())
     });

@@ -38,6 +38,8 @@ pub const BUILD_KEY: &str = "convoke.dev/build-key";
 pub const ATTEMPT: &str = "convoke.dev/attempt";
 /// Annotation: registry and name of the image.
 pub const IMAGE: &str = "convoke.dev/image";
+/// Annotation: the id of the source folder's tree in Git.
+pub const TREE: &str = "convoke.dev/tree";
 /// Annotation on a PipelineRun that was stopped: the build key for which it was.
 pub const SUPERSEDED_BY: &str = "convoke.dev/superseded-by";
 /// Annotation on such a PipelineRun: the commit that wants that key.
@@ -97,7 +99,7 @@ pub enum SpecError {
     )]
     TooLarge(usize),
     /// A value that Tekton or Kubernetes would change.
-    #[error("parameter {0}: the value must not contain \"$(\"")]
+    #[error("parameter {0}: the value must not contain \"$(\" or \"$$\"")]
     UnsafeValue(&'static str),
 }
 
@@ -281,6 +283,9 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
     let mut annotations = Map::new();
     annotations.insert(BUILD_KEY.into(), key.as_str().into());
     annotations.insert(keys::COMMIT.into(), source.commit.as_str().into());
+    if let Some(tree) = &source.subfolder_tree {
+        annotations.insert(TREE.into(), tree.as_str().into());
+    }
     annotations.insert(ATTEMPT.into(), attempt.to_string().into());
     annotations.insert(IMAGE.into(), repository(spec, registry).into());
     let mut manifest = json!({

@@ -327,6 +327,11 @@ impl Controller {
                 self.turns.note(subject.key, queued(&subject.old));
                 Step::Done(next, Turn::Waits)
             }
+            // Nobody is held up: without Tekton nobody builds. When it comes, all of them are there.
+            Decision::Wait(Wait::NoBuilder) => {
+                self.turns.note(subject.key, queued(&new));
+                Step::Done(next, Turn::Waits)
+            }
             _ => Step::Done(next, Turn::No),
         })
     }
@@ -426,13 +431,16 @@ impl Controller {
             None => None,
         };
         new.history = records(&new.history, runs.iter().map(|run| &run.value), &build.spec.history);
-        take_what_ended(&mut new, old);
+        take_what_ended(&mut new, old, runs.iter().map(|run| &run.value));
         self.rollouts.tell(key, build.metadata.generation.unwrap_or_default(), &mut new);
         let generation = build.metadata.generation.unwrap_or_default();
         let observed = conditions::Observed { generation, now: Timestamp::now() };
         for (kind, why) in
             [(CLEANUP_FAILED, &subject.trouble), (bases::STALE, &subject.bases.stale)]
         {
+            if kind == bases::STALE && !subject.bases.is_known(&build.spec) {
+                continue;
+            }
             tell_trouble(&mut new.conditions, kind, why.as_deref(), observed);
         }
         new.build_namespace = place::of_status(&new, old, runs.iter().map(|run| &run.value));

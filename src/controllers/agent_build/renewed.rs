@@ -50,7 +50,8 @@ impl Controller {
         digest.is_some_and(|digest| digest != before)
     }
 
-    /// A digest of the Secrets that a build names, and of what they may be used for. `None` while one of them cannot be read.
+    /// A digest of the Secrets that a build names, of none if it names none, and of what they may be used for. `None` while one of them cannot
+    /// be read.
     async fn credentials_digest(
         &self,
         subject: &Subject<'_>,
@@ -60,7 +61,8 @@ impl Controller {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &subject.key.namespace);
         let push = subject.build.spec.output.secret_ref.as_ref();
         let push = push.map(|secret| ("push", secret.name.as_str()));
-        let mut parts: Vec<Vec<u8>> = Vec::new();
+        // Of this build: equal Secrets of others have another digest.
+        let mut parts = vec![subject.entry.uid.as_bytes().to_vec()];
         for (purpose, name) in resolved.access.secrets().chain(push) {
             let secret = call(api.get_opt(name)).await.ok()??;
             let annotations = secret.annotations();
@@ -71,7 +73,6 @@ impl Controller {
             parts.push(data.len().to_string().into_bytes());
             parts.extend(data.into_iter().flat_map(|(key, value)| [key.into_bytes(), value.0]));
         }
-        // Without Secrets nothing can change.
-        (!parts.is_empty()).then(|| key.of_credentials(&parts))
+        Some(key.of_credentials(&parts))
     }
 }

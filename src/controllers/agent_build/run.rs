@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::needs::{self, Level};
 use super::pipeline_run::{
-    ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, SUPERSEDED_BY_COMMIT, without_tag,
+    ATTEMPT, BUILD_KEY, IMAGE, SUPERSEDED_BY, SUPERSEDED_BY_COMMIT, TREE, without_tag,
 };
 use super::place::owner_elsewhere;
 use super::signing::seal::{self, SEAL};
@@ -44,6 +44,8 @@ pub struct Run {
     pub key: Option<String>,
     /// The commit that it builds.
     pub commit: Option<String>,
+    /// The id of the source folder's tree in that commit.
+    pub tree: Option<String>,
     /// Which try of its key it is, from 1.
     pub attempt: u32,
     /// Registry and name of the image that it was asked for.
@@ -166,6 +168,7 @@ impl Run {
             owner_name: owner.map(|(_, name)| name.to_owned()),
             key,
             commit: annotation(keys::COMMIT),
+            tree: annotation(TREE),
             attempt,
             tag: parameter(&object.data["spec"], "tag"),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
@@ -222,6 +225,7 @@ impl Run {
             owner_name: Some("reviewer".into()),
             key: None,
             commit: None,
+            tree: None,
             attempt: 1,
             image: Some("r/i".into()),
             tag: None,

@@ -14,7 +14,7 @@ use super::problem::BuildProblem;
 use super::run::{Run, RunOutcome};
 use super::signing::Unattested;
 use super::signing::refusal::PROVENANCE_REFUSED;
-use super::summary::{self, Summary, short};
+use super::summary::{self, Summary, known_phase, short, undecided};
 use super::turns::Limits;
 use crate::api::agent_build::{
     AgentBuildStatus, BuildFailure, BuildPhase, BuildRecord, BuildResult, BuildStep,
@@ -96,6 +96,10 @@ pub fn status(
         return old.clone();
     }
     let mut new = old.clone();
+    if is_early(old, meta, finding, builder) {
+        builder_condition(&mut new, meta, finding, builder, now);
+        return new;
+    }
     new.observed_generation = meta.generation;
     new.source = source(meta);
     let summary = summary(&mut new, old, finding, now);
@@ -177,6 +181,9 @@ fn summary(
         Finding::Broken(BuildProblem { reason, message, waiting }) => {
             // Without a key the status must not say how an older one ended.
             forget_attempts(new);
+            if *waiting {
+                new.queued_at.clone_from(&old.queued_at);
+            }
             new.build_key = None;
             new.parameters_hash = None;
             let phase = if *waiting { BuildPhase::Pending } else { BuildPhase::Failed };
@@ -192,8 +199,9 @@ fn summary(
         }
         Finding::Key(about) => {
             if old.build_key.as_deref() != Some(about.key.as_str()) {
-                // They were of another key.
+                // They were of another key. Its place in the queue is that of the build: with each commit it would go to the end.
                 forget_attempts(new);
+                new.queued_at.clone_from(&old.queued_at);
             }
             let summary = about_key(new, old, about, now);
             new.build_key = Some(about.key.to_string());
@@ -255,28 +263,18 @@ fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, finding: &Finding<'_>) -> bo
     }
 }
 
-/// The summary while nothing is decided about any key. A run that is under way ends, and a key that failed is not tried again:
-/// the status keeps their phases.
-fn undecided(old: &AgentBuildStatus, reason: Reason, message: String) -> Summary {
-    Summary::not_ready(lasting(old).unwrap_or_default(), reason.as_str(), message)
-}
-
-/// The phase of the run of the key that was known last, if it lasts whatever is wanted by now.
-fn lasting(old: &AgentBuildStatus) -> Option<BuildPhase> {
-    let phase = old.phase.filter(|_| old.build_key.is_some())?;
-    let lasts = match phase {
-        BuildPhase::Building | BuildPhase::Failed => true,
-        BuildPhase::Superseded => old.pipeline_run.is_some(),
-        BuildPhase::Pending | BuildPhase::Succeeded => false,
-    };
-    lasts.then_some(phase)
-}
-
-/// The phase of the key that was known last, while its repository says nothing newer.
-fn known_phase(old: &AgentBuildStatus) -> BuildPhase {
-    let is_built = old.build_key.is_some() && old.build_key == old.built_key;
-    let otherwise = if is_built { BuildPhase::Succeeded } else { BuildPhase::Pending };
-    lasting(old).unwrap_or(otherwise)
+/// Whether the status goes on telling what it tells of this key, because it is not known, after a start, what Tekton does with its run.
+fn is_early(
+    old: &AgentBuildStatus,
+    meta: &ObjectMeta,
+    finding: &Finding<'_>,
+    builder: Builder,
+) -> bool {
+    let Finding::Key(about) = finding else { return false };
+    builder == Builder::Unknown
+        && matches!(about.decision, Decision::Wait(Wait::NoBuilder))
+        && old.build_key.as_deref() == Some(about.key.as_str())
+        && old.observed_generation == meta.generation
 }
 
 /// The summary of a key. Sets the fields of the new status that are about its run.
@@ -336,6 +334,7 @@ fn about_key(
                 key: key.to_string(),
                 result: BuildResult::Succeeded,
                 commit: Some(commit.clone()),
+                tree: None,
                 superseded_by: None,
                 image: Some(image.clone()),
                 base_digest: None,
@@ -403,6 +402,7 @@ fn about_key(
             Summary::begins(Reason::Queued, summary::pending(&run.title(about.home)))
         }
         Decision::Wait(Wait::NoBuilder) => {
+            new.queued_at = since;
             let message = "a build waits until Tekton is there";
             let reason = Reason::BuilderUnavailable.as_str();
             Summary::not_ready(BuildPhase::Pending, reason, message.into())

@@ -2,7 +2,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use super::run::Run;
-use crate::api::agent_build::BuildPhase;
+use crate::api::agent_build::{AgentBuildStatus, BuildPhase};
 use crate::controllers::reason::Reason;
 
 /// Phase and conditions of a status.
@@ -117,6 +117,32 @@ pub fn running(
     };
     let reason = if is_silent { Reason::TektonNotResponding } else { Reason::Building };
     Summary::not_ready(BuildPhase::Building, reason.as_str(), message)
+}
+
+/// The summary while nothing is decided about any key. A run that is under way ends, and a key that failed is not tried again:
+/// the status keeps their phases.
+#[must_use]
+pub fn undecided(old: &AgentBuildStatus, reason: Reason, message: String) -> Summary {
+    Summary::not_ready(lasting(old).unwrap_or_default(), reason.as_str(), message)
+}
+
+/// The phase of the run of the key that was known last, if it lasts whatever is wanted by now.
+fn lasting(old: &AgentBuildStatus) -> Option<BuildPhase> {
+    let phase = old.phase.filter(|_| old.build_key.is_some())?;
+    let lasts = match phase {
+        BuildPhase::Building | BuildPhase::Failed => true,
+        BuildPhase::Superseded => old.pipeline_run.is_some(),
+        BuildPhase::Pending | BuildPhase::Succeeded => false,
+    };
+    lasts.then_some(phase)
+}
+
+/// The phase of the key that was known last, while its repository says nothing newer.
+#[must_use]
+pub fn known_phase(old: &AgentBuildStatus) -> BuildPhase {
+    let is_built = old.build_key.is_some() && old.build_key == old.built_key;
+    let otherwise = if is_built { BuildPhase::Succeeded } else { BuildPhase::Pending };
+    lasting(old).unwrap_or(otherwise)
 }
 
 /// The beginning of a commit id.

@@ -196,14 +196,19 @@ impl ParameterValue {
         }
     }
 
-    /// Whether it is free of `$(`. Tekton and Kubernetes would replace what follows, and no escape works for both.
+    /// Whether it is free of `$(` and `$$`. Tekton and Kubernetes would replace what follows the one, Kubernetes makes one `$` of the other, and no escape
+    /// works for both.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         match self {
-            Self::Text(text) => !text.contains("$("),
-            Self::List(list) => list.iter().all(|text| !text.contains("$(")),
+            Self::Text(text) => is_kept(text),
+            Self::List(list) => list.iter().all(|text| is_kept(text)),
         }
     }
+}
+
+fn is_kept(text: &str) -> bool {
+    !text.contains("$(") && !text.contains("$$")
 }
 
 /// The type of a parameter.

@@ -37,7 +37,7 @@ pub enum TemplateError {
     PipelineInvalid { message: String },
     #[error("{place}: parameter {name} must be of type {want}")]
     WrongParameterType { place: String, name: String, want: ParameterType },
-    #[error("{place}: the value of parameter {name} must not contain \"$(\"")]
+    #[error("{place}: the value of parameter {name} must not contain \"$(\" or \"$$\"")]
     UnsafeValue { place: String, name: String },
     #[error("step {step}: when: {message}")]
     WhenInvalid { step: String, message: String },

@@ -158,8 +158,10 @@ fn next(waiting: &HashMap<Key, Timestamp>, running: &[Key], limits: Limits) -> V
     for key in running {
         *counts.entry(&key.namespace).or_default() += 1;
     }
+    // What somebody lets run beyond the limit of a namespace takes no turns of others.
+    let taken: usize = counts.values().map(|count| *count.min(&limits.namespace)).sum();
     let mut chosen = Vec::new();
-    while running.len() + chosen.len() < limits.total {
+    while taken + chosen.len() < limits.total {
         let heads = lines.iter().filter_map(|(namespace, line)| {
             let (since, key) = line.last()?;
             let count = counts.get(namespace).copied().unwrap_or_default();

@@ -86,8 +86,26 @@ async fn b1_a_fixed_tag_names_the_image_of_a_revert() {
     team.commit(&controller, "reviewer", '4', Some('b'));
     let healed =
         team.until("reviewer", "the tag follows", |s| condition(s, "TagStale").is_none()).await;
-    assert_eq!((healed.built_key.as_ref(), stage.named().await), (Some(&two), Some(second)));
+    assert_eq!(
+        (healed.built_key.as_ref(), stage.named().await),
+        (Some(&two), Some(second.clone()))
+    );
     assert_eq!(puts(), 4);
+
+    // Another tag in the spec is given to the image that is there.
+    let runs = team.runs().await.len();
+    stage.apply("reviewer", "reviewer", &json!({"tag": "stable", "secretRef": {"name": "push"}}));
+    eventually(SOON, "the other tag names it", || async {
+        let mut client = stage.client("reviewer");
+        let named = client.digest_of("stable").await.expect("an answer");
+        if named.map(|digest| digest.to_string()) == Some(second.clone()) {
+            Ok(())
+        } else {
+            Err(())
+        }
+    })
+    .await;
+    assert_eq!(team.runs().await.len(), runs, "nothing was built");
     let asked = service.asked();
     let scope = format!("repository:{}:pull,push", team.image());
     assert!(asked.iter().all(|one| one.is_known && one.scopes == [scope.clone()]), "{asked:?}");

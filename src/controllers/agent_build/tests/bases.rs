@@ -99,7 +99,7 @@ async fn b1_an_answer_counts_for_some_minutes() {
             plain_http: false,
         },
         base: "r.test/base:1".into(),
-        secret: None,
+        credentials: None,
     };
     let bases = Bases::default();
     let digest: Digest = digest('1').parse().expect("a digest");

@@ -34,6 +34,16 @@ fn asks(
     runs: &[&Run],
     change: fn(&mut AgentBuildStatus),
 ) -> Option<(Wanted, bool)> {
+    asks_since(decision, runs, change, false)
+}
+
+/// The same; `is_changed` says whether the spec is another one than before.
+fn asks_since(
+    decision: Decision<'_>,
+    runs: &[&Run],
+    change: fn(&mut AgentBuildStatus),
+    is_changed: bool,
+) -> Option<(Wanted, bool)> {
     let (key, unattested) = (key('1'), Unattested::default());
     let about = KeyFinding {
         key: &key,
@@ -55,7 +65,7 @@ fn asks(
         ..AgentBuildStatus::default()
     };
     change(&mut new);
-    wanted(&about, &new, ("uid", "latest"), runs)
+    wanted(&about, &new, ("uid", "latest"), runs, is_changed)
 }
 
 fn record() -> BuildRecord {
@@ -64,6 +74,7 @@ fn record() -> BuildRecord {
         key: key('1').to_string(),
         result: BuildResult::Succeeded,
         commit: None,
+        tree: None,
         superseded_by: None,
         image: Some(IMAGE.into()),
         base_digest: None,
@@ -103,8 +114,8 @@ fn b1_an_image_that_was_not_built_last_gets_the_tag() {
         asks(Decision::Show(&own), &[&own, &old, &late, &newer], |_| {}),
         wanted(Some("late"), true)
     );
-    // Its own run is gone.
-    assert_eq!(asks(Decision::Keep, &[], |_| {}), None);
+    // Its own run is gone: what it has pushed is not known.
+    assert_eq!(asks(Decision::Keep, &[], |_| {}), wanted(None, false));
     assert_eq!(asks(Decision::Keep, &[&old], |_| {}), wanted(Some("old"), false));
     // What was told is looked at until it is over.
     let told = |new: &mut AgentBuildStatus| {
@@ -130,15 +141,15 @@ fn b1_a_tag_is_left_alone_that_says_nothing_of_the_image() {
     let newer = run("newer", '2', 20, built());
     assert_eq!(asks(Decision::Show(&going), &[&going, &newer], |_| {}), None);
     assert_eq!(asks(Decision::Create(1), &[&newer], |_| {}), None);
-    // Runs of another build, of another tag and of another image push nothing that counts.
+    // Runs of another build and of another image push nothing that counts.
+    let own = Run { tag: Some("latest".into()), ..run("own", '1', 10, built()) };
     let others = [
         Run { owner_uid: Some("other".into()), ..newer.clone() },
-        Run { tag: Some("v2".into()), ..newer.clone() },
         Run { image: Some("registry:5000/team/other".into()), ..newer.clone() },
         Run { key: Some(key('1').to_string()), ..newer.clone() },
     ];
     let others: Vec<_> = others.iter().collect();
-    assert_eq!(asks(Decision::Keep, &others, |_| {}), None);
+    assert_eq!(asks(Decision::Show(&own), &others, |_| {}), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,4 +173,23 @@ async fn b1_a_tag_is_asked_for_once_and_after_a_failure_again() {
     assert!(!tags.has_other(&build, &one) && !tags.has_other(&build, &anew));
     tags.forget(&build);
     assert!(tags.known(&build, &one).is_none());
+}
+
+#[test]
+fn b1_another_tag_gets_the_image_that_is_there() {
+    let wanted =
+        Wanted { uid: "uid".into(), tag: "latest".into(), image: IMAGE.into(), after: None };
+    // Its run has pushed another one.
+    let pushed = |tag: &str| Run { tag: Some(tag.into()), ..run("own", '1', 10, built()) };
+    let (same, other) = (pushed("latest"), pushed("v1"));
+    assert_eq!(asks(Decision::Show(&same), &[&same], |_| {}), None);
+    assert_eq!(asks(Decision::Show(&other), &[&other], |_| {}), Some((wanted.clone(), false)));
+    let changed = asks_since(Decision::Show(&other), &[&other], |_| {}, true);
+    assert_eq!(changed, Some((wanted.clone(), true)));
+    assert_eq!(asks_since(Decision::Keep, &[], |_| {}, true), Some((wanted.clone(), true)));
+    // Between two builds with this tag it was another one, which a newer build has pushed.
+    let between = Run { tag: Some("v1".into()), ..run("between", '2', 20, built()) };
+    let after = Some("between".into());
+    let asked = asks(Decision::Show(&same), &[&same, &between], |_| {});
+    assert_eq!(asked, Some((Wanted { after, ..wanted }, false)));
 }

@@ -146,7 +146,7 @@ fn b7_an_image_that_was_made_meanwhile_is_taken_until_the_newest_key_has_one() {
     assert_eq!(ended[0].base_digest.as_deref(), Some("sha256:2"));
     assert_eq!(ended[0].sbom_digest.as_deref(), Some("sha256:3"));
     let mut new = AgentBuildStatus { history: ended.clone(), ..old.clone() };
-    take_what_ended(&mut new, &old);
+    take_what_ended(&mut new, &old, []);
     assert_eq!((new.built_key.as_deref(), &new.build_key), (Some(&*between), &old.build_key));
     assert_eq!(new.built_image, ended[0].image);
     assert_eq!(new.base_digest, ended[0].base_digest);
@@ -158,11 +158,11 @@ fn b7_an_image_that_was_made_meanwhile_is_taken_until_the_newest_key_has_one() {
         ..new.clone()
     };
     let mut later = reverted.clone();
-    take_what_ended(&mut later, &reverted);
+    take_what_ended(&mut later, &reverted, []);
     assert_eq!(later, reverted);
     // The newest key has its own image.
     let mut done = AgentBuildStatus { built_key: Some(newest), history: ended, ..old.clone() };
-    take_what_ended(&mut done, &old);
+    take_what_ended(&mut done, &old, []);
     assert_eq!(done.built_image, old.built_image);
 }
 
@@ -173,6 +173,7 @@ fn b1_what_was_found_is_a_good_build_without_a_run() {
         key: key.into(),
         result: BuildResult::Succeeded,
         commit: None,
+        tree: None,
         superseded_by: None,
         base_digest: None,
         sbom_digest: None,
@@ -208,7 +209,7 @@ fn b1_what_was_found_is_a_good_build_without_a_run() {
         history: records(&old[..1], &[run("good", 25, built())], &limits(5, 3)),
         ..was.clone()
     };
-    take_what_ended(&mut new, &was);
+    take_what_ended(&mut new, &was, []);
     assert_eq!(new.built_key.as_deref(), Some(KEY));
 }
 
@@ -242,10 +243,76 @@ fn b12_what_is_not_attested_yet_counts_for_nothing_and_stays() {
         history: records(&old.history, &runs, &limits(5, 3)),
         ..AgentBuildStatus::default()
     };
-    take_what_ended(&mut new, &old);
+    take_what_ended(&mut new, &old, []);
     assert_eq!(new.built_image, None);
     let attested = run("w-2", 30, built());
     new.history = records(&old.history, [&attested], &limits(5, 3));
-    take_what_ended(&mut new, &old);
+    take_what_ended(&mut new, &old, []);
     assert_eq!(new.built_image, Some(format!("r/i@sha256:{}", "d".repeat(64))));
+}
+
+fn three_keys() -> [String; 3] {
+    ["1", "2", "3"].map(|digit| digit.repeat(64))
+}
+
+/// A run of this key.
+fn of_key(key: &str, began: i64, outcome: RunOutcome) -> Run {
+    Run { key: Some(key.into()), ..run(&key[..1], began, outcome) }
+}
+
+/// The status after what has ended is taken; `wanted` is the newest key.
+fn taken(old: &AgentBuildStatus, wanted: &str, runs: &[Run]) -> AgentBuildStatus {
+    let history = records(&old.history, runs, &limits(5, 3));
+    let mut new = AgentBuildStatus { build_key: Some(wanted.into()), history, ..old.clone() };
+    take_what_ended(&mut new, old, runs);
+    new
+}
+
+#[test]
+fn b7_b12_an_older_image_never_replaces_a_newer_one() {
+    let keys = three_keys();
+    let is = |key: usize, began, outcome| of_key(&keys[key], began, outcome);
+    let waits = || RunOutcome::Unattested { digest: format!("sha256:{}", "e".repeat(64)) };
+    // Two commits wait to be attested, a third one is built. The second one is attested first, then the first one.
+    let third = is(2, 30, RunOutcome::Running);
+    let none = AgentBuildStatus::default();
+    let old = taken(&none, &keys[2], &[is(0, 10, waits()), is(1, 20, waits()), third.clone()]);
+    assert_eq!(old.built_key, None);
+    let second = taken(&old, &keys[2], &[is(0, 10, waits()), is(1, 20, built()), third.clone()]);
+    assert_eq!(second.built_key.as_ref(), Some(&keys[1]));
+    let both = [is(0, 10, built()), is(1, 20, built()), third];
+    let after = taken(&second, &keys[2], &both);
+    assert_eq!(after.built_key.as_ref(), Some(&keys[1]));
+    // The third one ends while a newer one is wanted.
+    let ended = [is(1, 20, built()), is(2, 30, built())];
+    let last = taken(&after, "4", &ended);
+    assert_eq!(last.built_key.as_ref(), Some(&keys[2]));
+    // A run that could not be removed counts again.
+    let again = AgentBuildStatus { history: last.history[..1].to_vec(), ..last };
+    assert_eq!(taken(&again, "4", &both).built_key.as_ref(), Some(&keys[2]));
+    // The same with a status of an older version.
+    let older = AgentBuildStatus { built_after: None, ..again };
+    assert_eq!(taken(&older, "4", &both).built_key.as_ref(), Some(&keys[2]));
+}
+
+#[test]
+fn b7_b12_what_a_revert_has_left_behind_does_not_come_back() {
+    let keys = three_keys();
+    let is = |key: usize, began, outcome| of_key(&keys[key], began, outcome);
+    let first = AgentBuildStatus {
+        built_key: Some(keys[0].clone()),
+        built_image: Some("r/i@sha256:1".into()),
+        ..AgentBuildStatus::default()
+    };
+    let first = taken(&first, &keys[0], &[is(0, 10, built())]);
+    // The second commit waits to be attested when it is reverted.
+    let waits = RunOutcome::Unattested { digest: format!("sha256:{}", "e".repeat(64)) };
+    let waiting = taken(&first, &keys[1], &[is(0, 10, built()), is(1, 20, waits.clone())]);
+    let reverted = taken(&waiting, &keys[0], &[is(0, 10, built()), is(1, 20, waits)]);
+    assert_eq!(taken(&reverted, &keys[0], &[]).built_after, reverted.built_after, "it settles");
+    // It is attested while a third one is built, whose own image is taken.
+    let third = taken(&reverted, &keys[2], &[is(0, 10, built()), is(1, 20, built())]);
+    assert_eq!(third.built_key.as_ref(), Some(&keys[0]));
+    let late = taken(&third, "4", &[is(1, 20, built()), is(2, 30, built())]);
+    assert_eq!(late.built_key.as_ref(), Some(&keys[2]));
 }

@@ -96,7 +96,7 @@ fn b4_what_an_agent_build_sets_wrongly_is_told_by_name() {
         ),
         (
             json!({"parameters": [{"name": "level", "value": "$(context.pipelineRun.uid)"}]}),
-            "UnsafeValue: step build: the value of parameter level must not contain \"$(\"",
+            "UnsafeValue: step build: the value of parameter level must not contain \"$(\" or \"$$\"",
         ),
     ] {
         assert_eq!(problems(TASK, &none, &pipeline), [said], "{pipeline}");

@@ -224,12 +224,18 @@ fn b3_a_template_fixes_its_steps_and_parameters() {
 
 #[test]
 fn b4_what_looks_like_a_program_is_data() {
-    for hostile in ["'; rm -rf / #", "$HOME `id` \"", "a\nb\r\n", "$params.x)", "--push", "$$"] {
+    for hostile in ["'; rm -rf / #", "$HOME `id` \"", "a\nb\r\n", "$params.x)", "--push", "$"] {
         let pipeline = json!({"parameters": [{"name": "level", "value": hostile}]});
         let resolved = resolved(&json!({}), &pipeline).expect("resolved");
         let step = &resolved.steps[1];
         assert_eq!(step.parameters["level"], Bound::Build(ParameterValue::Text(hostile.into())));
         let script = step.stage.steps[0]["script"].as_str().expect("a script");
         assert_eq!(script, "echo", "{hostile}");
+    }
+    // What Tekton or Kubernetes would change cannot be kept.
+    for changed in ["$(params.x)", "costs $$5"] {
+        let pipeline = json!({"parameters": [{"name": "level", "value": changed}]});
+        let refused = resolved(&json!({}), &pipeline).expect_err("refused");
+        assert!(matches!(&refused[..], [TemplateError::UnsafeValue { .. }]), "{refused:?}");
     }
 }

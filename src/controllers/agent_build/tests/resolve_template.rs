@@ -125,7 +125,7 @@ fn b4_types_are_checked() {
         template(&json!({"globalParameters": [{"name": "level", "value": "$(TOKEN)"}]}));
     assert_eq!(
         reasons(&unsafe_value, &step(TASK)),
-        ["UnsafeValue: step build: the value of parameter level must not contain \"$(\""]
+        ["UnsafeValue: step build: the value of parameter level must not contain \"$(\" or \"$$\""]
     );
 }
 

@@ -17,6 +17,8 @@ use convoke_core::sync::commit::source_at::SourceAt;
 mod commands;
 #[path = "status_provenance.rs"]
 mod provenance;
+#[path = "status_queue.rs"]
+mod queue;
 #[path = "renewed.rs"]
 mod renewed;
 #[path = "superseded.rs"]

@@ -50,6 +50,17 @@ fn b7_a_namespace_with_many_builds_does_not_hold_up_the_others() {
 }
 
 #[test]
+fn b7_more_runs_than_a_namespace_may_have_take_no_turns_of_others() {
+    let many: Vec<_> = (0..50).map(|number| format!("a/{number}")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    assert_eq!(
+        chosen(&[("a/x", 1), ("b/1", 2), ("b/2", 3)], &many),
+        ["b/1"],
+        "two of three are taken"
+    );
+}
+
+#[test]
 fn b7_a_turn_is_taken_once_and_given_back() {
     let owners = Owners::new(Stores::new().agent_builds, None);
     let turns = Turns::new(Limits { total: 1, namespace: 1 }, Arc::new(owners));
