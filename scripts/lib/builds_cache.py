@@ -56,7 +56,7 @@ class LayersOfABuild(unittest.TestCase):
 
     def get(self, path, kind=oci.MANIFEST):
         """What the registry has of the image."""
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        registry = stage.registry()
         connection = http.client.HTTPConnection(registry, timeout=30)
         with contextlib.closing(connection):
             connection.request("GET", f"/v2/{IMAGE}/{path}", headers={"Accept": kind})
@@ -98,7 +98,7 @@ class LayersOfABuild(unittest.TestCase):
         times = self.seconds(first), self.seconds(second)
         print("seconds without and with layers of the build before:", *times, flush=True)
         # Each command has an image of its own; this is not one of them.
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        registry = stage.registry()
         base = oci.tagged(registry, "tekton/shell", "local")
         self.assertEqual([first["baseDigest"], second["baseDigest"]], [base, base], logs)
 

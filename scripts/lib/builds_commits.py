@@ -13,7 +13,7 @@ from test_tekton import REGISTRY
 
 # There is nothing to compress and nothing to run: such an image is built in a moment.
 SMALL = "FROM scratch\nCOPY note /note\n"
-SLOW = f"FROM {{base}}\nCOPY note /note\nRUN sleep {{seconds}}\n"
+SLOW = "FROM {base}\nCOPY note /note\nRUN sleep {seconds}\n"
 
 
 def build(name, **spec):
@@ -52,24 +52,22 @@ def built(name, commit):
     """Waits until there is an image of a commit; gives the status."""
 
     def look():
-        status = until_now(name)
+        status = status_of(name)
         assert (status.get("phase"), status.get("lastBuiltCommit")) == ("Succeeded", commit), json.dumps(status, indent=1)
         return status
 
     return stage.eventually(f"{name} is built of {commit}", look)
 
 
-def until_now(name):
+def status_of(name):
     """The status; raises KeyError while there is no such build."""
     return (stage.get("agentbuilds", name) or {"status": {}})["status"]
 
 
-def registry():
-    """The cluster's registry, as this machine reaches it."""
-    return json.loads((stage.state / "cluster/ready").read_text())["registry"]
-
-
 class WhatAnImageIsMadeOf(unittest.TestCase):
+    # A shell would do something with it.
+    WORD = "it's \"$HOME\" `id`; exit 9 #"
+
     def test_1_b1_b5_a_missing_folder_is_named_and_other_paths_count(self):
         paths = {"trigger": {"paths": ["images/shared", "images/later.txt"]}}
         stage.push({"plain.json": build("plain", **paths)})
@@ -110,15 +108,14 @@ class WhatAnImageIsMadeOf(unittest.TestCase):
         self.assertIn("$(", json.dumps(problem))
         self.assertGreater(problem["line"], 0, problem)
         self.assertIsNone(stage.get("agentbuilds", name))
-        # What is for the build alone is refused when that is rendered.
-        for value in ("$(params.revision)", "$$"):
-            stage.push({f"{name}.json": build(name, buildArgs={"WORD": value})})
-            status = until(name, "UnsafeValue")
-            self.assertIn("build-args", status["message"])
-            self.assertEqual(runs(name), [])
-            commit = stage.push({f"{name}.json": build(name)})
-            if value == "$(params.revision)":
-                stage.push({f"{name}.json": None})
+        # `buildArgs` are refused when the run is rendered.
+        from_folder = {"source": {"gitSync": {}, "subfolder": f"images/{name}"}}
+        values = {f"{name}-by-tekton": "$(params.revision)", f"{name}-by-kubernetes": "$$"}
+        builds = {f"{one}.json": build(one, buildArgs={"WORD": value}, **from_folder) for one, value in values.items()}
+        commit = stage.push(builds | {f"{name}.json": build(name)})
+        for one in values:
+            self.assertIn("build-args", until(one, "UnsafeValue")["message"])
+            self.assertEqual(runs(one), [])
         built(name, commit)
 
     def template(self, name, *steps, **more):
@@ -138,12 +135,12 @@ class WhatAnImageIsMadeOf(unittest.TestCase):
         self.config_map("say", {"task-spec.yaml": json.dumps(spec)})
         shipped = [(name, f"convoke-step-{name}") for name in ("clone", "build", "push")]
         self.template("talking", ("say", "say"), *shipped)
-        parameters = {"parameters": [{"name": "word", "value": "it's \"$(whoami)\"; exit 9".replace("$(", "$ (")}]}
+        parameters = {"parameters": [{"name": "word", "value": self.WORD}]}
         commit = stage.push({"talking.json": build("talking", mode="talking", pipeline=parameters)} | source("talking", "one"))
         status = built("talking", commit)
         self.assertEqual([step["name"] for step in status["steps"]], ["say", "clone", "build", "push"])
         said = stage.convoke_as_admin("logs", "build/talking", "-c", "say")
-        self.assertIn('so says it\'s "$ (whoami)"; exit 9', said)
+        self.assertIn(f"so says {self.WORD}", said)
 
     def test_4_b6_a_run_that_succeeds_without_a_digest_has_failed(self):
         silent = {"name": "be-silent", "image": stage.in_cluster(stage.base), "script": "#!/bin/sh\n: >\"$RESULT\"\n"}
@@ -155,7 +152,7 @@ class WhatAnImageIsMadeOf(unittest.TestCase):
         stage.push({"silent.json": build("silent", mode="silent")} | source("silent", "one"))
 
         def failed():
-            status = until_now("silent")
+            status = status_of("silent")
             assert status.get("phase") == "Failed" and "failure" in status, json.dumps(status, indent=1)
             return status
 
@@ -233,12 +230,11 @@ class TheNewestCommitWins(unittest.TestCase):
         """Waits until the long command of the build of a commit runs; gives the run's name."""
 
         def look():
-            status = until_now(self.NAME)
-            assert (status["phase"], status["lastAttemptedCommit"]) == ("Building", commit), json.dumps(status, indent=1)
-            (pod,) = self.pods(status["pipelineRun"])
+            name = self.run_of(commit)
+            (pod,) = self.pods(name)
             log = stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "-c", "step-build")
             assert "RUN sleep" in log, log
-            return status["pipelineRun"]
+            return name
 
         return stage.eventually("it is being built", look)
 
@@ -246,19 +242,24 @@ class TheNewestCommitWins(unittest.TestCase):
         """Waits until Tekton makes a pod for the build of a commit; gives the run's name."""
 
         def look():
-            status = until_now(self.NAME)
-            assert (status["phase"], status["lastAttemptedCommit"]) == ("Building", commit), json.dumps(status, indent=1)
-            run = stage.get("pipelineruns", status["pipelineRun"])
-            assert run["status"].get("childReferences"), run["status"]
-            return status["pipelineRun"]
+            name = self.run_of(commit)
+            status = stage.get("pipelineruns", name)["status"]
+            assert status.get("childReferences"), status
+            return name
 
         return stage.eventually("it begins", look)
+
+    def run_of(self, commit):
+        """The name of the run that the status tells, if it is the one of a commit."""
+        status = status_of(self.NAME)
+        assert (status["phase"], status["lastAttemptedCommit"]) == ("Building", commit), json.dumps(status, indent=1)
+        return status["pipelineRun"]
 
     def pods(self, run):
         return stage.api.list("pods", NAMESPACE, f"tekton.dev/pipelineRun={run}")
 
     def tagged(self):
-        return oci.tagged(registry(), f"{NAMESPACE}/{self.NAME}", "latest")
+        return oci.tagged(stage.registry(), f"{NAMESPACE}/{self.NAME}", "latest")
 
     def test_b7_an_old_build_is_stopped_once_and_never_has_the_tag_of_a_newer_one(self):
         output = {"image": f"{NAMESPACE}/{self.NAME}", "insecure": True, "tag": "latest"}
@@ -286,7 +287,7 @@ class TheNewestCommitWins(unittest.TestCase):
         self.assertEqual(status["phase"], "Succeeded")
 
     def follows(self, image):
-        status = until_now(self.NAME)
+        status = status_of(self.NAME)
         assert status["builtImage"] == image, json.dumps(status, indent=1)
         self.assertEqual(self.tagged(), image.partition("@")[2])
         return status

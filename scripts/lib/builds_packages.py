@@ -89,7 +89,7 @@ class PackagesOfALockFile(unittest.TestCase):
 
     def layers(self, image):
         """The digests of the layers of an image."""
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        registry = stage.registry()
         name, _, digest = image.partition("@")
         url = f"http://{registry}/v2/{name.partition('/')[2]}/manifests/{digest}"
         accept = {"Accept": "application/vnd.oci.image.manifest.v1+json"}

@@ -109,5 +109,5 @@ class APipelineOfItsOwn(unittest.TestCase):
         logs = stage.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], "-c", "step-test")
         self.assertIn("so-far-so-good", logs)
         self.assertIn("the tests failed: the command ended with exit code 7", logs)
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        registry = stage.registry()
         self.assertIsNone(oci.tagged(registry, f"{NAMESPACE}/own", commit[:7]), "it was pushed")

@@ -71,8 +71,7 @@ class WithScans(unittest.TestCase):
 
     def provide(self):
         """The images of the template's parameters, in the registry of the cluster."""
-        ready = json.loads((stage.state / "cluster/ready").read_text())
-        digest = database(stage.state).push(ready["registry"], "vulnerabilities", "test")
+        digest = database(stage.state).push(stage.registry(), "vulnerabilities", "test")
         images = {
             "git-image": stage.in_cluster("builder"),
             "buildah-image": stage.in_cluster("builder"),
@@ -129,7 +128,7 @@ class WithScans(unittest.TestCase):
 
     def tagged(self, commit):
         """The digest that the registry has for a commit."""
-        return oci.tagged(self.registry(), f"{NAMESPACE}/scanned", commit[:7])
+        return oci.tagged(stage.registry(), f"{NAMESPACE}/scanned", commit[:7])
 
     def appending(self, name):
         """The AgentBuild with this base image, which is in the registry of the cluster."""
@@ -196,7 +195,7 @@ class WithScans(unittest.TestCase):
         policy = [f"policy-{part}" for part in ("describe", "evaluate", "check")]
         sbom = [f"sbom-{part}" for part in ("export", "list", "check")]
         self.assertEqual(names[-13:], ["test", "copy", *scan, *policy, *sbom, "push"])
-        digest = oci.tagged(self.registry(), f"{NAMESPACE}/scanned", commit[:7])
+        digest = oci.tagged(stage.registry(), f"{NAMESPACE}/scanned", commit[:7])
         self.assertEqual(status["builtImage"].rpartition("@")[2], digest)
         # Whoever has the image finds the list: Debian's registry has no other way.
         index = self.pulled(f"manifests/{digest.replace(':', '-')}", INDEX)
@@ -215,7 +214,7 @@ class WithScans(unittest.TestCase):
         key = stage.state / "cosign.pub"
         key.write_text(stage.get("configmaps", "convoke-signing-public", OPERATOR)["data"]["cosign.pub"])
         program = os.environ.get("CONVOKE_BINARY") or str(ROOT / "target/release/convoke")
-        image = f"{self.registry()}/{NAMESPACE}/scanned@{digest}"
+        image = f"{stage.registry()}/{NAMESPACE}/scanned@{digest}"
         command = [program, "verify", "image", image, "--key", key, "--insecure"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(said.returncode, 0, said.stderr)
@@ -226,7 +225,7 @@ class WithScans(unittest.TestCase):
         file = stage.state / "base-of-scanned"
         file.write_text(METADATA.replace("1.0.0", version) if version != "none" else "nothing\n")
         path = f"usr/lib/python3/dist-packages/{INSTALLED}" if version != "none" else "etc/nothing"
-        digest = oci.Image({path: file}, compressed=True).push(self.registry(), "scanned-base", version)
+        digest = oci.Image({path: file}, compressed=True).push(stage.registry(), "scanned-base", version)
         return f"scanned-base:{version}", digest
 
     def test_6_b3_an_image_without_a_package_that_the_scanner_knows_is_refused(self):
@@ -316,12 +315,9 @@ class WithScans(unittest.TestCase):
         base = f"FROM {REGISTRY}/vulnerabilities:test\n"
         return base + DOCKERFILE.partition("\n")[2] + f"COPY site /usr/lib/python3/dist-packages\n{more}\n"
 
-    def registry(self):
-        return json.loads((stage.state / "cluster/ready").read_text())["registry"]
-
     def pulled(self, path, accept):
         """What the registry has for a path below the image, as JSON."""
-        url = f"http://{self.registry()}/v2/{NAMESPACE}/scanned/{path}"
+        url = f"http://{stage.registry()}/v2/{NAMESPACE}/scanned/{path}"
         request = urllib.request.Request(url, headers={"Accept": accept})
         with urllib.request.urlopen(request, timeout=30) as reply:
             return json.load(reply)

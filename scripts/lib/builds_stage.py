@@ -98,7 +98,11 @@ class BuildStage(Stage):
 
     def in_cluster(self, image):
         """The name of an image for pods."""
-        return self.images[image].replace(json.loads((self.state / "cluster/ready").read_text())["registry"], REGISTRY)
+        return self.images[image].replace(self.registry(), REGISTRY)
+
+    def registry(self):
+        """The cluster's registry, as this machine reaches it."""
+        return json.loads((self.state / "cluster/ready").read_text())["registry"]
 
     def name_images(self, mode="dev"):
         """The shipped template of a mode takes images from the internet; here it takes ours, as its README says. Convoke's own is the operator's."""

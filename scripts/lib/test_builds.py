@@ -46,7 +46,7 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertEqual(list(steps), ["clone", "verify", "build", "push"], status["steps"])
         self.assertTrue(all(0 <= seconds < PATIENCE_SECONDS for seconds in steps.values()), steps)
         # Found again by its tag for people, and by what it is made of.
-        registry = json.loads((stage.state / "cluster/ready").read_text())["registry"]
+        registry = stage.registry()
         key = run["metadata"]["annotations"]["convoke.dev/build-key"]
         self.assertEqual(oci.tagged(registry, IMAGE, commit[:7]), digest)
         self.assertEqual(oci.tagged(registry, IMAGE, f"cvk-{key}"), digest)
@@ -269,7 +269,7 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertEqual(status["baseDigest"], first)
 
         base = self.move_base({"moved": "yes"})
-        moved = oci.tagged(self.registry(), base.partition("/")[2].rpartition(":")[0], "moving")
+        moved = oci.tagged(stage.registry(), base.partition("/")[2].rpartition(":")[0], "moving")
         self.assertNotEqual(moved, first)
         # An operator that starts asks at once. Others do in some minutes.
         stage.stop_operator()
@@ -285,12 +285,9 @@ class ACommitBecomesADigestThatRuns(unittest.TestCase):
         self.assertNotEqual(status["history"][0]["key"], status["history"][1]["key"])
         stage.built(commit)
 
-    def registry(self):
-        return json.loads((stage.state / "cluster/ready").read_text())["registry"]
-
     def move_base(self, annotations=None):
         """Lets the tag `moving` name the base image, perhaps with annotations; gives its name for pods."""
-        registry = self.registry()
+        registry = stage.registry()
         repository, _, digest = stage.images[stage.base].removeprefix(f"{registry}/").partition("@")
         request = urllib.request.Request(f"http://{registry}/v2/{repository}/manifests/{digest}", headers={"Accept": oci.MANIFEST})
         with urllib.request.urlopen(request, timeout=10) as reply:

@@ -92,8 +92,7 @@ pub fn fixed(tag: &str) -> Option<&str> {
 }
 
 /// (pure) What the tag is to name, if it may name something else, and whether that is likely: then it is told if the registry cannot be asked.
-/// `new` is the status, and `runs` are those of the build.
-/// `is_changed` says whether the spec is another one than before: its tag may be.
+/// `new` is the status, and `runs` are those of the build. `is_changed` says whether the spec is another one than before: its tag may be.
 #[must_use]
 pub fn wanted(
     about: &KeyFinding<'_>,
@@ -127,17 +126,19 @@ pub fn wanted(
         _ => false,
     };
     // The tag is not in the key: nothing is built for another one. What a run has pushed that is gone is not known.
-    let is_another = match about.decision {
+    let may_be_another = match about.decision {
         Decision::Show(run) => run.tag.as_deref().is_some_and(|pushed| pushed != tag),
         _ => true,
     };
     // Also where its own run is the newest one: the operator may have had the tag name an older image since.
-    let may_differ = has_image && (is_chosen || is_another || other.is_some() || is_told);
+    let may_differ = has_image && (may_be_another || other.is_some() || is_told);
     let after = other.map(|run| run.name.clone());
     let wanted = Wanted { uid: uid.to_owned(), tag: tag.to_owned(), image, after };
-    may_differ.then_some((wanted, is_chosen || is_told || is_older || (is_another && is_changed)))
+    let is_likely = is_chosen || is_told || is_older || (may_be_another && is_changed);
+    may_differ.then_some((wanted, is_likely))
 }
 
+/// Whether something of a run is this, as far as the run tells it.
 fn is(have: Option<&str>, want: &str) -> bool {
     have.is_none_or(|have| have == want)
 }

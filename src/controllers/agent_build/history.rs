@@ -94,8 +94,8 @@ pub fn image_of<'a>(history: &'a [BuildRecord], key: &BuildKey) -> Option<&'a Bu
 
 /// Takes the image of a build that has just ended, of a key that is no longer the newest one: until that has an image, there is no
 /// newer one. Without this, commits that come faster than builds end would keep every image away. It must have begun later than every
-/// build that had begun when the image of the status was chosen as that of the newest key. So what is attested late replaces no newer image, and none that a revert
-/// has chosen since. `old` is the status before, and `runs` are those of the build.
+/// build that there was when the image of the status was chosen. So what is attested late replaces no newer image, and none that a
+/// revert has chosen since. `old` is the status before, and `runs` are those of the build.
 pub fn take_what_ended<'a>(
     new: &mut AgentBuildStatus,
     old: &AgentBuildStatus,

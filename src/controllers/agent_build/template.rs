@@ -207,6 +207,7 @@ impl ParameterValue {
     }
 }
 
+/// Whether a step gets a text as it is written.
 fn is_kept(text: &str) -> bool {
     !text.contains("$(") && !text.contains("$$")
 }
