@@ -6,7 +6,9 @@ test_builds.py runs them in its cluster. They need nothing of its other tests. S
 import base64
 import json
 import os
+import re
 import unittest
+from urllib.parse import urlsplit
 
 import agents_team as team
 from agents_stage import OPERATOR, ROOT, condition, is_ready
@@ -26,19 +28,22 @@ LOOKS = r"""
       } 2>&1 | tr -cd '[:print:]\n' >"$HOME/found"
       mv "$HOME/found" "$context/found"
 """
-# And what the API server says to a RUN.
+# And what the API server says to a RUN, and to a pod of the image.
 ASKS = """FROM {base}
 USER 0
 COPY note found ask.py /
 RUN python /ask.py >> /found 2>&1
 """
 ASK = """import ssl, urllib.error, urllib.request
-url = "https://kubernetes.default.svc/api/v1/namespaces/convoke-builds/secrets"
-try:
-    urllib.request.urlopen(url, timeout=20, context=ssl._create_unverified_context())
-    print("the API server answers")
-except urllib.error.HTTPError as error:
-    print("the API server says", error.code, error.read(500).decode())
+for host in "kubernetes.default.svc", "{node}:6443", "{node}:6443":
+    url = f"https://{{host}}/api/v1/namespaces/convoke-builds/secrets"
+    try:
+        urllib.request.urlopen(url, timeout=5, context=ssl._create_unverified_context())
+        print("the API server answers")
+    except urllib.error.HTTPError as error:
+        print("the API server says", error.code, error.read(500).decode())
+    except OSError as error:
+        print("the API server is not reached:", error)
 print("looked")
 """
 # It is in the source and not in the image.
@@ -72,12 +77,25 @@ class BuildsOfManyAgents(unittest.TestCase):
             stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
         for file in ("build-namespace.yaml", "build-network.yaml"):
             stage.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / file))
+        stage.apply(cls.private_places())
         cls.limit([f"--max-builds={LIMIT}", f"--build-namespace={BUILDS}"])
         cls.commit = stage.commit(many(CROWD))
 
     @classmethod
     def tearDownClass(cls):
         cls.limit([])
+
+    @classmethod
+    def private_places(cls):
+        """What build-network.yaml asks for: where Git and the registry are in this network."""
+        registry, git = stage.registry(), urlsplit(cls.url).netloc
+        rules = []
+        for place in (registry, git):
+            address, port = place.split(":")
+            rules.append({"to": [{"ipBlock": {"cidr": f"{address}/32"}}], "ports": [{"port": int(port)}]})
+        meta = {"name": "private-places", "namespace": BUILDS}
+        spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": rules}
+        return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec}
 
     @classmethod
     def limit(cls, options):
@@ -258,7 +276,8 @@ class BuildsOfManyAgents(unittest.TestCase):
         stage.kubectl("-n", "strict", "create", "role", "of-git", *what)
         account = f"--serviceaccount={OPERATOR}:convoke"
         stage.kubectl("-n", "strict", "create", "rolebinding", "of-git", "--role=of-git", account)
-        files = {"Dockerfile": ASKS.format(base=stage.in_cluster("agent")), "note": "hostile\n", "ask.py": ASK, "planted": PLANTED}
+        ask = ASK.format(node=stage.registry().split(":")[0])
+        files = {"Dockerfile": ASKS.format(base=stage.in_cluster("agent")), "note": "hostile\n", "ask.py": ask, "planted": PLANTED}
         stage.apply(self.looking())
         stage.commit({f"{FOLDER}/a53/{name}": text for name, text in files.items()})
         # Nobody gets it without them.
@@ -281,13 +300,15 @@ class BuildsOfManyAgents(unittest.TestCase):
         having = [one["name"] for one in pod["spec"]["containers"] if volume in json.dumps(one.get("volumeMounts"))]
         self.assertEqual(having, ["step-clone"])
         self.assertNotIn("kube-api-access", json.dumps(pod))
-        container = {"name": "found", "image": status["builtImage"], "command": ["cat", "/found"], "resources": team.LITTLE}
+        # The same question from where no NetworkPolicy is.
+        command = ["sh", "-c", "cat /found; echo outside; python /ask.py"]
+        container = {"name": "found", "image": status["builtImage"], "command": command, "resources": team.LITTLE}
         looked = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "found", "namespace": "calm"}}
         stage.apply(looked | {"spec": {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [container]}})
         over = lambda: stage.get("pods", "found", "calm")["status"].get("phase") == "Succeeded"  # noqa: E731
         stage.eventually("what it found is printed", over, 120)
-        found = stage.kubectl("-n", "calm", "logs", "found")
-        self.assertTrue(found.rstrip().endswith("looked"), found[-300:])
+        found, separator, outside = stage.kubectl("-n", "calm", "logs", "found").partition("\noutside\n")
+        self.assertTrue(separator and found.endswith("looked") and outside.rstrip().endswith("looked"), (found[-300:], outside))
         # It saw the files of its container, so it would have seen what is there.
         self.assertIn(PLANTED, found)
         for canary in ("canary-of-the-repository", user, "eyJhbGciOi", "kubernetes.io/serviceaccount/token"):
@@ -297,8 +318,10 @@ class BuildsOfManyAgents(unittest.TestCase):
         self.assertIn(pod["metadata"]["uid"], told)
         for canary in ("canary-of-the-repository", user):
             self.assertNotIn(canary, said + told)
-        # To the API server it is nobody.
-        self.assertRegex(found, "(?s)the API server says (403 .*system:anonymous|401 )")
+        # The API server is not reached: by its name, and by its address. Without the policy it is, and whoever asks is nobody.
+        self.assertEqual(found.count("the API server is not reached: <urlopen error timed out>\n"), 3, found[-600:])
+        self.assertNotRegex(found, "the API server says [0-9]")
+        self.assertEqual(len(re.findall("the API server says (?:403 .*system:anonymous|401 )", outside)), 3, outside)
         # It goes with all that it had there, the copy of its credentials first.
         self.assertEqual(len(self.left_there()), 4)
         stage.kubectl("-n", "strict", "delete", "agentbuild", name, "--timeout=120s", seconds=130)

@@ -52,6 +52,7 @@ PROGRAMS = (
     "kubelet",
     "kube-proxy",
     "coredns",
+    "network-policies",
     "pause",
 )
 # Without these of a root's capabilities containers cannot be made (capabilities(7)).

@@ -104,37 +104,39 @@ table ip convoke {{
 }}
 """
 
+# The first packet of each connection from a pod, or to one, waits for what network-policies says. All pass while it does not run. These rules
+# are not among those above: small kernels know queues (`CONFIG_NFT_QUEUE`) from iptables only.
+QUEUE = 100
+FIREWALL = f"""\
+*filter
+-A INPUT -s {POD_RANGE} -m conntrack --ctstate NEW -j NFQUEUE --queue-num {QUEUE} --queue-bypass
+-A FORWARD -s {POD_RANGE} -m conntrack --ctstate NEW -j NFQUEUE --queue-num {QUEUE} --queue-bypass
+-A FORWARD -d {POD_RANGE} -m conntrack --ctstate NEW -j NFQUEUE --queue-num {QUEUE} --queue-bypass
+COMMIT
+"""
+
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-# Each object comes after the path of its collection.
-DNS_RIGHTS = [
-    (
-        f"{RBAC}/clusterroles",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "system:coredns"},
-            "rules": [
-                {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"]},
-                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-            ],
-        },
-    ),
-    (
-        f"{RBAC}/clusterrolebindings",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "system:coredns"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:coredns"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:coredns"}],
-        },
-    ),
-]
+WATCH = ["list", "watch"]
+NETWORK_POLICIES = ["-kubeconfig=network.kubeconfig", f"-node={NODE}", f"-queue={QUEUE}"]
+
+
+def rights(user, *rules):
+    """What a user of the node's may read: (path of the collection, object)."""
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": user}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+    rules = [{"apiGroups": [group], "resources": resources, "verbs": WATCH} for group, resources in rules]
+    return [
+        (f"{RBAC}/clusterroles", head | {"kind": "ClusterRole", "rules": rules}),
+        (f"{RBAC}/clusterrolebindings", head | {"kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]}),
+    ]
 
 
 def objects(address):
     """What is applied before the node is ready, for a node of this address: (path of the collection, object)."""
-    return DNS_RIGHTS + registry_objects(address)
+    dns = rights("system:coredns", ("", ["services", "pods", "namespaces"]), ("discovery.k8s.io", ["endpointslices"]))
+    network = rights("system:network-policies", ("", ["pods", "namespaces"]), ("networking.k8s.io", ["networkpolicies"]))
+    return dns + network + registry_objects(address)
 
 
 def registry_objects(address):

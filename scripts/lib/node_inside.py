@@ -137,7 +137,13 @@ def make_network(options):
     run("ip", "link", "set", "eth0", "up")
     run("ip", "route", "add", "default", "via", options["gateway"])
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    filter_packets()
+
+
+def filter_packets():
+    """Gives the kernel the rules for packets that are the node's own; kube-proxy has others."""
     run("nft", "-f", "-", text=node_files.NFTABLES)
+    run("iptables-restore", text=node_files.FIREWALL)
 
 
 def snapshotter():
@@ -173,6 +179,7 @@ class Node(ControlPlane):
         "scheduler": ("system:kube-scheduler", ""),
         "proxy": ("system:kube-proxy", ""),
         "dns": ("system:coredns", ""),
+        "network": ("system:network-policies", ""),
     }
 
     def __init__(self, state, options):
@@ -232,7 +239,7 @@ class Node(ControlPlane):
         self.spawn("containerd", ["--config", "containerd.toml"], "containerd")
         self.spawn("registry", ["serve", "registry.yaml"], self.options["registry"])
         self.start()
-        for name in ("kubelet", "scheduler", "proxy", "dns"):
+        for name in ("kubelet", "scheduler", "proxy", "dns", "network"):
             write_secret(self.state / f"{name}.kubeconfig", self.kubeconfig(name))
         self.import_pause_image(deadline)
         self.spawn(
@@ -249,6 +256,7 @@ class Node(ControlPlane):
         for path, document in node_files.objects(self.address):
             self.apply(path, document)
         self.spawn("coredns", ["-conf", "Corefile"])
+        self.spawn("network-policies", node_files.NETWORK_POLICIES)
         self.wait(f"/api/v1/nodes/{NODE}", deadline, node_is_ready)
         self.wait_for_url(f"http://{self.address}:{DNS_READY_PORT}/ready", deadline)
         self.wait_for_url(f"http://{self.address}:{REGISTRY_PORT}/v2/", deadline)
@@ -272,7 +280,7 @@ class Node(ControlPlane):
         for folder in ("/run/containerd", "/run/netns"):
             shutil.rmtree(folder, ignore_errors=True)
         run("nft", "flush", "ruleset")
-        run("nft", "-f", "-", text=node_files.NFTABLES)
+        filter_packets()
         for name in ("etcd.sock:0", "peer.sock:0"):
             (self.state / name).unlink(missing_ok=True)
         deadline = time.monotonic() + self.ready_seconds

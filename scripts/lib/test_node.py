@@ -25,7 +25,7 @@ from node_inside import KERNEL_SETTINGS
 HERE = Path(__file__).resolve().parent
 CLUSTER = HERE.parent / "cluster"
 WORKLOAD = (HERE / "test_node.yaml").read_text()
-APPLETS = ("sh", "httpd", "wget", "sleep", "id")
+APPLETS = ("sh", "httpd", "wget", "sleep", "id", "timeout")
 UP_SECONDS = 240
 POD_SECONDS = 90
 # What the node's programs use when nobody stops them.
@@ -205,9 +205,9 @@ class PodsRun(unittest.TestCase):
         cls.cluster.up()
         cls.cluster.run_workload()
 
-    def fetch(self, url):
-        """What a pod gets from a URL."""
-        return self.cluster.kubectl("exec", "client", "--", "wget", "-q", "-O", "-", url)
+    def fetch(self, url, *under):
+        """What a pod gets from a URL, with a command that runs the command `under`."""
+        return self.cluster.kubectl("exec", "client", "--", *under, "wget", "-q", "-O", "-", url)
 
     def test_the_node_is_ready_in_the_version_of_the_api_server(self):
         version = json.loads(self.cluster.kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"]
@@ -263,9 +263,35 @@ class PodsRun(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "400 Bad Request"):
             self.fetch("http://kubernetes.default.svc:443/")
 
+    def test_a_network_policy_is_enforced(self):
+        rules = [
+            {"to": [{"podSelector": {"matchLabels": {"app": "web"}}}]},
+            {"ports": [{"port": 53, "protocol": "UDP"}]},
+        ]
+        spec = {"podSelector": {"matchLabels": {"held": "yes"}}, "policyTypes": ["Egress"], "egress": rules}
+        head = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "held"}}
+        self.cluster.kubectl("apply", "-f", "-", text=json.dumps(head | {"spec": spec}))
+        self.addCleanup(self.cluster.kubectl, "delete", "networkpolicy", "held")
+        places = "http://kubernetes.default.svc:443/", f"http://{self.cluster.registry}/v2/"
+
+        def refused(url):
+            with self.assertRaisesRegex(AssertionError, "exit code 143"):
+                self.fetch(url, "timeout", "2")
+            return True
+
+        self.cluster.kubectl("label", "pod", "client", "held=yes")
+        try:
+            for url in places:
+                self.cluster.eventually(f"{url} is not reached", lambda url=url: refused(url))
+            # What it allows goes on.
+            self.assertEqual(self.fetch("http://web.demo.svc.cluster.local/"), "hello from a pod\n")
+        finally:
+            self.cluster.kubectl("label", "pod", "client", "held-")
+        self.cluster.eventually("the registry again", lambda: self.fetch(places[1], "timeout", "2") == "{}")
+
     def test_the_machine_has_none_of_the_packet_rules(self):
         tables = machine_now()["nftables"]
-        self.assertFalse([table for table in tables if "kube-proxy" in table or "convoke" in table], tables)
+        self.assertFalse([table for table in tables if any(name in table for name in ("kube-proxy", "filter", "convoke"))], tables)
 
     def test_a_second_checkout_has_a_cluster_of_its_own(self):
         other = Cluster()
