@@ -72,6 +72,12 @@ impl Questions {
             silent.retain(|_, until| now < *until);
         }
         if silent.len() < MAX_SILENT {
+            let Asked { namespace, registry: host, .. } = &registry;
+            tracing::info!(
+                namespace,
+                registry = host,
+                "the registry answers too slowly, or not at all: nothing is asked there for a minute"
+            );
             silent.insert(registry, now + SILENCE);
         }
     }

@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const LIFETIME: u64 = 20;
 /// How long nothing must happen until a commit counts as handled.
 const QUIET: Duration = Duration::from_secs(3);
+/// How long a registry that was too slow is not asked.
+const SILENCE: Duration = Duration::from_secs(61);
 
 fn name(number: usize) -> String {
     format!("a{number:02}")
@@ -142,6 +144,10 @@ async fn b1_b2_a_commit_in_one_of_a_hundred_folders_builds_one_image_with_one_fe
     assert_eq!(count(Step::Fetch), 1, "{:?}", server.steps());
     println!("{COUNT} builds: {} ms", began.elapsed().as_millis());
 
+    // A hundred proofs at once may be too much for a busy machine.
+    if operator.log().contains("nothing is asked there for a minute") {
+        tokio::time::sleep(SILENCE).await;
+    }
     server.forget();
     let asked = registry.requests().len();
     let (mark, began) = (cluster.audit_mark(), Instant::now());
