@@ -28,7 +28,7 @@ LOOKS = r"""
       } 2>&1 | tr -cd '[:print:]\n' >"$HOME/found"
       mv "$HOME/found" "$context/found"
 """
-# And what the API server says to a RUN, and to a pod of the image.
+# And what the API server says to a RUN, and to a pod of the image: by its name, and twice by its address.
 ASKS = """FROM {base}
 USER 0
 COPY note found ask.py /

@@ -104,8 +104,8 @@ table ip convoke {{
 }}
 """
 
-# The first packet of each connection from a pod, or to one, waits for what network-policies says. All pass while it does not run. These rules
-# are not among those above: small kernels know queues (`CONFIG_NFT_QUEUE`) from iptables only.
+# The program network-policies decides about the first packet of each connection from a pod, or to one. While it does not run, all pass. These
+# rules are for iptables, because small kernels are built without the queues of nftables (`CONFIG_NFT_QUEUE`).
 QUEUE = 100
 FIREWALL = f"""\
 *filter

@@ -71,15 +71,19 @@ impl Questions {
         if silent.len() >= MAX_SILENT {
             silent.retain(|_, until| now < *until);
         }
-        if silent.len() < MAX_SILENT {
+        if silent.len() >= MAX_SILENT {
+            return;
+        }
+        // Many builds may notice it at once.
+        if silent.get(&registry).is_none_or(|until| *until <= now) {
             let Asked { namespace, registry: host, .. } = &registry;
             tracing::info!(
                 namespace,
                 registry = host,
                 "the registry answers too slowly, or not at all: nothing is asked there for a minute"
             );
-            silent.insert(registry, now + SILENCE);
         }
+        silent.insert(registry, now + SILENCE);
     }
 }
 

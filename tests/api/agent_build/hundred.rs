@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const LIFETIME: u64 = 20;
 /// How long nothing must happen until a commit counts as handled.
 const QUIET: Duration = Duration::from_secs(3);
-/// How long a registry that was too slow is not asked.
+/// How long the operator does not ask a registry that was too slow: a minute.
 const SILENCE: Duration = Duration::from_secs(61);
 
 fn name(number: usize) -> String {
@@ -144,7 +144,7 @@ async fn b1_b2_a_commit_in_one_of_a_hundred_folders_builds_one_image_with_one_fe
     assert_eq!(count(Step::Fetch), 1, "{:?}", server.steps());
     println!("{COUNT} builds: {} ms", began.elapsed().as_millis());
 
-    // A hundred proofs at once may be too much for a busy machine.
+    // On a busy machine the registry may have been too slow for a hundred proofs at once. Then it is not asked about the next commit.
     if operator.log().contains("nothing is asked there for a minute") {
         tokio::time::sleep(SILENCE).await;
     }
